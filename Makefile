@@ -12,7 +12,7 @@ RUN_STAMP := $(VENV)/installed-to-run
 DEV_STAMP := $(VENV)/installed-to-develop
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # pip compiles what it copies, and leaves what is installed in place to the first command.
-COMPILE := $(BIN)/python -m compileall -q profiles models_zoo estimator planner
+COMPILE := $(BIN)/python -m compileall -q profiles models_zoo estimator planner cellplan
 REQUIREMENTS := pyproject.toml constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
@@ -48,7 +48,7 @@ types: $(DEV_STAMP)
 
 # The parsed form of the tables that every command reads; a test says where it is not the file's.
 tables: $(DEV_STAMP)
-	$(BIN)/python -m profiles.tables profiles/data/*.toml models_zoo/catalogue/*.toml
+	$(BIN)/python -m profiles.tables profiles/data/*.toml models_zoo/*/*.toml
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .

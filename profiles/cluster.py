@@ -233,7 +233,11 @@ class Cluster:
 
     def site(self, name: str) -> Site:
         """Return the site called `name`. Raise KeyError if there is none."""
-        return next(s for s in self.sites if s.name == name)
+        return self._sites_by_name[name]
+
+    @cached_property
+    def _sites_by_name(self) -> dict[str, Site]:
+        return {site.name: site for site in self.sites}
 
     def group_of(self, slot: DeviceSlot) -> NodeGroup:
         """Return the node group that `slot` belongs to."""

@@ -7,9 +7,10 @@ says so.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
+from profiles.given import given_under, name_given, plain_object
 from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.limits import LIMITS
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import read_yaml
 
@@ -37,7 +40,7 @@ LocalDevice = Callable[[], Device | None]
 
 
 def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Cluster:
-    """Return the cluster that `text` means: a short form, or the path of a YAML file.
+    """Return the cluster that `text` means: a short form, the path of a YAML file, or what `name_cluster` returned.
 
     `local_device` is asked only where `text` names `local`. InputError says which file, which key, what was found and
     what was expected.
@@ -46,9 +49,20 @@ def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Clust
     >>> len(cluster.slots), cluster.sites[0].nodes[0].island_size
     (8, 4)
     """
+    given = given_under(text)
+    if given is not None:
+        return _from_file(given, text=text, where="cluster", local_device=local_device)
     if text.endswith((".yaml", ".yml")):
         return _from_file(read_yaml(Path(text)), text=text, where=text, local_device=local_device)
     return _from_short_form(text, local_device)
+
+
+def name_cluster(value: Mapping[str, Any] | Cluster) -> str:
+    """Return the text under which `load_cluster`, and a plan, have the cluster that a Python caller gives: a record, or
+    the mapping that its cluster file would hold. Raise InputError where it is none."""
+    data = plain_object(describe_cluster(value) if isinstance(value, Cluster) else value, where="cluster")
+    with_schema = {"schema": "cellplan.cluster/1", **data}
+    return name_given("cluster", json.dumps(data, sort_keys=True), lambda _name: with_schema)
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
@@ -115,7 +129,9 @@ def in_equal_blocks(nodes: NodeGroup) -> NodeGroup:
 def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
     groups: list[NodeGroup] = []
     notes: list[str] = []
-    for part in text.split("+"):
+    parts = text.split("+")
+    LIMITS.terms.check(len(parts), where="cluster")
+    for part in parts:
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise InputError(where="cluster", found=repr(part), expected=_FORMS)
@@ -363,7 +379,9 @@ def _describe_device(device: Device) -> str | dict[str, Any]:
     if device.name in device_names() and load_device(device.name) == device:
         return device.name
     fields = {**asdict(device), "peak_flops_per_s": dict(device.peak_flops_per_s)}
-    return {key: value for key, value in fields.items() if key != "reference_node" and value is not None}
+    return {
+        k: value for k, value in fields.items() if k not in ("reference_node", "margin_bytes") and value is not None
+    }
 
 
 def _describe_link(link: Link) -> str | dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from math import exp, log, prod
 
 from profiles.records import dataclass
@@ -144,11 +145,15 @@ def _grid(
     rows: Sequence[str], axes: int, last_points: Sequence[float], box: tuple[tuple[float, float], ...]
 ) -> KernelGrid:
     """One grid from its rows, in whatever order they stand."""
-    ordered = sorted(([float(cell) for cell in row.split(",")] for row in rows), key=lambda row: row[:axes])
+    width = axes + len(last_points)
+    if any(row.count(",") != width - 1 for row in rows):
+        raise ValueError(f"kernel grid: found rows of other lengths, expected {width} numbers in each")
+    cells = list(map(float, ",".join(rows).split(",")))
+    ordered = sorted(cells[first : first + width] for first in range(0, len(cells), width))
     points = [sorted({row[axis] for row in ordered}) for axis in range(axes)]
     return KernelGrid(
         log_points=tuple(tuple(map(log, axis)) for axis in (*points, last_points)),
-        log_seconds=tuple(log(cell) for row in ordered for cell in row[axes:]),
+        log_seconds=tuple(map(log, chain.from_iterable(row[axes:] for row in ordered))),
         measured=box,
     )
 

@@ -98,10 +98,16 @@ class Limits:
         reason="what a pipeline over several of them can be grows with each",
         beyond="leave some out of --cluster",
     )
+    terms: Limit = Limit(
+        most=128,
+        unit="terms in a cluster's short form",
+        reason="each is a kind of nodes of its own",
+        beyond="nodes that are alike take one term with a count, or write a cluster file",
+    )
     devices: Limit = Limit(
-        most=1_000_000,
+        most=2**18,
         unit="devices in a cluster",
-        reason="each is a record; the largest clusters have a tenth of that",
+        reason="each is a record; the largest training clusters have some 200,000",
     )
     nodes: Limit = Limit(
         most=100_000, unit="nodes in a list of free ones", reason="ten times the largest cluster that a manager has"

@@ -1,5 +1,6 @@
-"""The `dataclass` that all records here are made with: the standard library's, whose methods are not written and
-compiled for each class anew when its module is imported. A command makes some 300 records, a third of its start.
+"""The `dataclass` that all records here are made with: the standard library's, which takes account of the fields and
+writes and compiles the methods of every class when its module is imported. A command imports some 300 records, which
+were a third of its start, and makes few instances of few of them: here both happen when they are needed.
 
 To a type checker it is `dataclasses.dataclass` itself, and `field`, `fields`, `replace`, `asdict` stay the library's.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -38,37 +39,116 @@ else:
         return make if cls is None else make(cls)
 
 
+_Field = Any
+"""A `dataclasses.Field`, of whatever type."""
 _UNSET = object()
-"""Stands for a value that the record makes itself."""
+"""Stands for a value that the record makes itself, and for one that has to be given."""
+_CALLS_BEFORE_COMPILING = 16
+"""Writing and compiling a method takes as long as so many calls of the form that asks what the fields are."""
+_OF_LIBRARY = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+"""What the library keeps in a class."""
+
+
+class _Content:
+    """What a class without bases says of its fields: names and defaults, or their `dataclasses.field`, in order."""
+
+    __slots__ = ("annotations", "defaults", "frozen", "kind", "kw_only")
+
+    def __init__(self, plain: type, *, kw_only: bool, frozen: bool) -> None:
+        self.kind, self.kw_only, self.frozen = plain, kw_only, frozen
+        self.annotations: dict[str, str] = vars(plain)["__annotations__"]
+        self.defaults = {name: getattr(plain, name, _UNSET) for name in self.annotations}
+
+    def of_library(self) -> dict[str, Any]:
+        """What the library keeps in a class, by its name there, read off a class with these fields and nothing else."""
+        given = {name: default for name, default in self.defaults.items() if default is not _UNSET}
+        alone = type(self.kind.__name__, (), given | {"__annotations__": self.annotations, "__doc__": "Fields alone."})
+        alone.__module__ = self.kind.__module__
+        made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(alone)
+        made.__dataclass_params__.frozen = self.frozen
+        return {name: getattr(made, name) for name in _OF_LIBRARY}
+
+    def fields(self) -> tuple[_Field, ...]:
+        """The fields as far as methods need them."""
+        described = []
+        for name, default in self.defaults.items():
+            if default is _UNSET:
+                field: _Field = dataclasses.field(kw_only=self.kw_only)
+            elif isinstance(default, dataclasses.Field):
+                field = default
+                field.kw_only = self.kw_only if field.kw_only is dataclasses.MISSING else field.kw_only
+            else:
+                field = dataclasses.field(default=default, kw_only=self.kw_only)
+            field.name = name
+            described.append(field)
+        return tuple(described)
+
+
+class _OfLibrary:
+    """An attribute that the library keeps in a record's class, put there when it is first read."""
+
+    __slots__ = ("content", "name")
+
+    def __init__(self, name: str, content: _Content) -> None:
+        self.name, self.content = name, content
+
+    def __get__(self, record: object, kind: type | None = None) -> Any:
+        account = self.content.of_library()
+        for name, value in account.items():
+            setattr(self.content.kind, name, value)
+        return account[self.name]
 
 
 def _make_record(plain: type, *, frozen: bool, slots: bool, kw_only: bool, eq: bool) -> type:
     explicit = set(vars(plain))
     if plain.__doc__ is None:
         plain.__doc__ = plain.__name__  # the library would write a signature
-    made = _with_fields(plain, slots=slots, kw_only=kw_only)
-    methods: dict[str, Any] = {"__repr__": _repr}
-    methods["__init__"] = _when_asked(made, "__init__", lambda: _write_init(made, frozen=frozen, slots=slots))
-    if eq:
-        methods["__eq__"] = _when_asked(made, "__eq__", lambda: _write_eq(made))
-        methods["__hash__"] = _when_asked(made, "__hash__", lambda: _write_hash(made)) if frozen else None
-        if "__eq__" in explicit and vars(plain)["__hash__"] is None:
-            explicit.discard("__hash__")  # Python's own mark
-    if frozen:
-        methods |= _frozen_methods(made)
-        made.__dataclass_params__.frozen = True  # type: ignore[attr-defined]
-        if slots:
-            methods |= {"__getstate__": _get_state, "__setstate__": _set_state}
-    for name, method in methods.items():
-        if name not in explicit:
+    content: _Content | None = None
+    if plain.__bases__ == (object,) and all(map(_is_simple, vars(plain).get("__annotations__", {"": None}).values())):
+        content = _Content(plain, kw_only=kw_only, frozen=frozen)
+        made = _with_content(plain, content, slots=slots)
+    else:
+        made = _with_fields(plain, slots=slots, kw_only=kw_only)
+        made.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
+    for name, method in _methods(made, content, frozen=frozen, slots=slots, eq=eq):
+        marked = name == "__hash__" and "__eq__" in explicit and vars(plain)["__hash__"] is None  # Python's own mark
+        if name not in explicit or marked:
             setattr(made, name, method)
+    return made
+
+
+def _is_simple(annotation: object) -> bool:
+    """Return whether it is the text of a type alone: no class variable, no mark for the library."""
+    return isinstance(annotation, str) and not annotation.startswith(("ClassVar", "KW_ONLY", "InitVar", "typing."))
+
+
+def _with_content(plain: type, content: _Content, *, slots: bool) -> type:
+    """`plain` as the library would leave it but for its methods: with slots in place of its defaults, a new class."""
+    lazy = {name: _OfLibrary(name, content) for name in _OF_LIBRARY}
+    if slots:
+        kept = {name: value for name, value in vars(plain).items() if name not in content.defaults}
+        for name in ("__dict__", "__weakref__"):
+            kept.pop(name, None)
+        made = type(plain)(plain.__name__, (), kept | lazy | {"__slots__": tuple(content.defaults)})
+        made.__qualname__ = plain.__qualname__
+    else:
+        made = plain
+        for name, value in lazy.items():
+            setattr(made, name, value)
+        for name, default in content.defaults.items():
+            if isinstance(default, dataclasses.Field):
+                if default.default is dataclasses.MISSING:
+                    delattr(made, name)
+                else:
+                    setattr(made, name, default.default)
+    content.kind = made
     return made
 
 
 def _with_fields(plain: type, *, slots: bool, kw_only: bool) -> type:
     """`plain` with the library's account of its fields, and no method."""
-    bases = [vars(base)["__dataclass_params__"] for base in plain.__mro__ if "__dataclass_params__" in vars(base)]
-    frozen_bases = [params for params in bases if params.frozen]
+    bases: list[Any] = [base for base in plain.__mro__ if "__dataclass_params__" in vars(base)]
+    frozen_bases = [base.__dataclass_params__ for base in bases if base.__dataclass_params__.frozen]
     for params in frozen_bases:
         params.frozen = False  # the library would refuse a class that it takes for a mutable one
     try:
@@ -78,21 +158,117 @@ def _with_fields(plain: type, *, slots: bool, kw_only: bool) -> type:
             params.frozen = True
 
 
-def _when_asked(made: type, name: str, write: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What writes a method of the class `made` when it is first called: most classes of a command have no instance."""
+def _methods(made: type, content: _Content | None, *, frozen: bool, slots: bool, eq: bool) -> Iterator[tuple[str, Any]]:
+    def fields() -> tuple[_Field, ...]:
+        return dataclasses.fields(made) if content is None else content.fields()
 
-    def method(self: Any, *args: Any, **values: Any) -> Any:
-        written = write()
-        setattr(made, name, written)
-        return written(self, *args, **values)
+    yield "__repr__", _repr
+    write_init = _Written(made, "__init__", lambda: _write_init(made, fields(), frozen=frozen, slots=slots))
+    yield "__init__", write_init.method() if content is None else _init_by_content(write_init, content, frozen=frozen)
+    if eq:
+        write_eq = _Written(made, "__eq__", lambda: _write_eq(made, _compared(fields())))
+        yield "__eq__", write_eq.method() if content is None else _eq_by_content(write_eq, content)
+        write_hash = _Written(made, "__hash__", lambda: _write_hash(made, _compared(fields(), hashed=True)))
+        by_content = write_hash.method() if content is None else _hash_by_content(write_hash, content)
+        yield "__hash__", by_content if frozen else None
+    if frozen:
+        yield from _frozen_methods(made).items()
+        if slots:
+            yield "__getstate__", _get_state
+            yield "__setstate__", _set_state
 
-    return method
+
+def _compared(fields: tuple[_Field, ...], *, hashed: bool = False) -> list[str]:
+    """The fields by which two records are compared; if `hashed`, those of which the hash is made."""
+    return [field.name for field in fields if field.compare and not (hashed and field.hash is False)]
 
 
-def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., Any]:
+class _Written:
+    """A method of the class `made`, written when that is worth it: most classes of a command have few instances."""
+
+    __slots__ = ("calls", "made", "name", "write")
+
+    def __init__(self, made: type, name: str, write: Callable[[], Callable[..., Any]]) -> None:
+        self.made, self.name, self.write = made, name, write
+        self.calls = 0
+
+    def now(self) -> Callable[..., Any]:
+        """Write the method, give it to the class and return it."""
+        written = self.write()
+        setattr(self.made, self.name, written)
+        return written
+
+    def is_worth_it(self) -> bool:
+        """Count another call, and return whether there have been so many that the method should be written."""
+        self.calls += 1
+        return self.calls > _CALLS_BEFORE_COMPILING
+
+    def method(self) -> Callable[..., Any]:
+        """What stands in for the method, until its first call."""
+
+        def method(record: Any, *args: Any, **values: Any) -> Any:
+            return self.now()(record, *args, **values)
+
+        return method
+
+
+def _init_by_content(written: _Written, content: _Content, *, frozen: bool) -> Callable[..., Any]:
+    """The first `__init__`: sets what is given by keyword and the defaults; the written one does all else."""
+    set_value = object.__setattr__ if frozen else setattr
+    defaults: dict[str, Any] = {}
+    required: set[str] = set()
+
+    def init(self: Any, *args: Any, **values: Any) -> None:
+        if not written.calls:
+            fields = content.fields()
+            if all(field.init and field.default_factory is dataclasses.MISSING for field in fields):
+                defaults.update((field.name, field.default) for field in fields)
+                required.update(name for name, default in defaults.items() if default is dataclasses.MISSING)
+            else:
+                required.add("")  # no call gives it
+        if args or written.is_worth_it() or not required <= values.keys() <= defaults.keys():
+            written.now()(self, *args, **values)
+            return
+        for name, default in defaults.items():
+            set_value(self, name, values.get(name, default))
+        if hasattr(self, "__post_init__"):
+            self.__post_init__()
+
+    return init
+
+
+def _eq_by_content(written: _Written, content: _Content) -> Callable[..., Any]:
+    names: list[str] = []
+
+    def eq(self: Any, other: Any) -> Any:
+        if not written.calls:
+            names[:] = _compared(content.fields())
+        if written.is_worth_it():
+            return written.now()(self, other)
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
+
+    return eq
+
+
+def _hash_by_content(written: _Written, content: _Content) -> Callable[..., Any]:
+    names: list[str] = []
+
+    def hash_value(self: Any) -> Any:
+        if not written.calls:
+            names[:] = _compared(content.fields(), hashed=True)
+        if written.is_worth_it():
+            return written.now()(self)
+        return hash(tuple([getattr(self, name) for name in names]))
+
+    return hash_value
+
+
+def _write_init(made: type, fields: tuple[_Field, ...], *, frozen: bool, slots: bool) -> Callable[..., Any]:
     names: dict[str, Any] = {"_set": object.__setattr__, "_UNSET": _UNSET}
     positional, keywords, body = ["self"], list[str](), list[str]()
-    for field in dataclasses.fields(made):
+    for field in fields:
         name, word, value = field.name, field.name, field.name
         if field.default_factory is not dataclasses.MISSING:
             names[f"_make_{name}"] = field.default_factory
@@ -113,15 +289,13 @@ def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., Any]:
     return _compiled(made, f"__init__({words})", body or ["pass"], names)
 
 
-def _write_eq(made: type) -> Callable[..., Any]:
-    names = [field.name for field in dataclasses.fields(made) if field.compare]
+def _write_eq(made: type, names: list[str]) -> Callable[..., Any]:
     unlike = "if other.__class__ is not self.__class__: return NotImplemented"
     body = [unlike, f"return {_values_of('self', names)} == {_values_of('other', names)}"]
     return _compiled(made, "__eq__(self, other)", body, {})
 
 
-def _write_hash(made: type) -> Callable[..., Any]:
-    names = [field.name for field in dataclasses.fields(made) if field.compare and field.hash is not False]
+def _write_hash(made: type, names: list[str]) -> Callable[..., Any]:
     return _compiled(made, "__hash__(self)", [f"return hash({_values_of('self', names)})"], {})
 
 
@@ -144,15 +318,16 @@ def _repr(self: Any) -> str:
 
 
 def _frozen_methods(made: Any) -> dict[str, Any]:
-    names = frozenset(field.name for field in dataclasses.fields(made))
+    def is_field(name: str) -> bool:
+        return any(field.name == name for field in dataclasses.fields(made))
 
     def set_value(self: Any, name: str, value: object) -> None:
-        if type(self) is made or name in names:
+        if type(self) is made or is_field(name):
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(self, name, value)
 
     def delete(self: Any, name: str) -> None:
-        if type(self) is made or name in names:
+        if type(self) is made or is_field(name):
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
         object.__delattr__(self, name)
 

@@ -158,7 +158,7 @@ class ProfileStore:
             " AND json_extract(body, '$.key.shard.seq_len') = ?"
             " AND json_extract(body, '$.key.layers[0]') IN (SELECT value FROM json_each(?))"
         )
-        texts = json.dumps(sorted({canonical(layer) for layer in layers}))
+        texts = json.dumps(sorted({canonical(layer) for layer in set(layers)}))
         with self._translate():
             rows = self._db.execute(query, (device, optimizer, dtype, seq_len, texts)).fetchall()
         origins = [

@@ -284,7 +284,8 @@ class Device:
 
     `peak_basis` measured: what a large matrix product reached, which says nothing of the share of a peak that is used.
     `contention` holds (workers, how many times as long computing takes with so many busy on one machine), ascending,
-    where that was measured: cores of one CPU share its memory and its clock.
+    where that was measured: cores of one CPU share its memory and its clock. `margin_bytes` of its memory are to stay
+    free: `memory_bytes` is what is left without them.
     """
 
     name: str
@@ -297,6 +298,7 @@ class Device:
     source: str
     peak_basis: PeakBasis = "datasheet"
     contention: tuple[tuple[int, float], ...] = ()
+    margin_bytes: int = 0
 
     def slowdown(self, workers: int) -> float:
         """Return how many times as long computing takes with `workers` busy on one machine: between measured counts on

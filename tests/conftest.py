@@ -17,6 +17,8 @@ from bench.killed.processes import processes_with
 from tests.seeds import ALL_SEEDS, Place, examples, places, summary
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# No test asks the Hugging Face Hub, or reads the models of whoever runs it.
+os.environ["HF_HUB_OFFLINE"], os.environ["HF_HUB_CACHE"] = "1", os.devnull
 
 ENDING_S = 60.0
 """What was told to end may take so long on a busy machine."""

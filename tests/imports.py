@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("profiles", "models_zoo", "estimator", "planner")
+PRODUCT = ("profiles", "models_zoo", "estimator", "planner", "cellplan")
 
 
 @cache

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,25 @@ def new_token() -> str:
     if not Path("/proc/self/environ").exists():
         pytest.skip("this system has no /proc")
     return f"cellplan-test-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Start a process, with `options` of `subprocess.Popen`, and wait for its end. Where the test fails it is killed:
+    it may be one that runs without end, and what nobody waited for is another test's warning."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
+@contextmanager
+def all_running(commands: Sequence[Sequence[str]], **options: Any) -> Iterator[list[subprocess.Popen[Any]]]:
+    """Start several as `running` does one."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(running(command, **options)) for command in commands]
 
 
 def wait_until(holds: Callable[[], object], otherwise: str | Callable[[], str], *, within_s: float = HANGS_S) -> None:

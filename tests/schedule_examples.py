@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import StageTimes, Transfers
+from estimator.schedules.records import StageTimes, Transfers
 
 SCHEDULES: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe")
 

@@ -6,7 +6,8 @@
 
 Each case spoils a valid example (`bench/fuzz/examples.py`) by structure, line, byte or option, and runs it in a fork of
 this warm process. What must hold: an exit status of DESIGN.md's (0, 2, 3), one message on stderr, no traceback, no
-half-written file, 5 s of CPU, 1 GiB beyond what the parent holds.
+half-written file, 5 s of CPU, 1 GiB beyond what the parent holds; of every other case, which is asked for JSON, a
+document by the command's schema that says the same.
 """
 
 from __future__ import annotations

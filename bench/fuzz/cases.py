@@ -45,4 +45,6 @@ def make_case(folder: Path, seed: int, number: int) -> Case:
         files = tuple((name, spoil_file(name, (folder / name).read_bytes(), rng)) for name in names)
     if not spoils_files or rng.random() < 0.2:
         words = spoil_words(words, rng)
+    if number % 2 and words and "--json" not in words:  # every other one is asked for a document
+        words = (*words, "--json")
     return Case(name=f"{seed}/{number}", words=words, files=files)

@@ -56,4 +56,7 @@ def option_cases() -> Iterator[OptionCase]:
     )
     for number, (words, option, value) in enumerate(given):
         more = (option,) if value is None else (option, value)
-        yield OptionCase(name=f"options/{number}", words=(*words, *more), files=(), option=option, value=value or "")
+        said = ("--json",) if number % 2 and "--json" not in words else ()
+        yield OptionCase(
+            name=f"options/{number}", words=(*words, *said, *more), files=(), option=option, value=value or ""
+        )

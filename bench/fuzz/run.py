@@ -12,18 +12,22 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from jsonschema import Draft202012Validator
+
 from bench.fuzz.cases import Case, OptionCase
-from planner.cli.main import main
+from planner.cli.main import asks_json, main
+from planner.shared.documents import answer_schema, command_of
 
 MOST_CPU_S = 5.0
-MOST_WALL_S = 120.0
+MOST_WALL_S = 300.0
 MOST_BYTES = 2**30
 """Beyond what the parent holds."""
 WORKING = ("run", "profile", "comm", "jct")
 """Commands that really compute, with torch and in processes: what they take, they may work at for longer."""
-MOST_WORK_S = 60.0
+MOST_WORK_S = 240.0
 MOST_WORK_BYTES = 2**35
 """Of addresses, of which torch takes many."""
 STATUSES = (0, 2, 3, 130)
@@ -168,14 +172,35 @@ def _wrong(child: _Child, code: int, cpu_s: float, said: str, printed: bytes, *,
         yield "a message of thousands of characters"
     if code == 0 and any(not line.startswith("note: ") for line in lines):
         yield f"says {lines[0][:100]!r} and ends well"
-    helped = {"-h", "--help"} & set(child.case.words)
-    if code == 0 and "--json" in child.case.words and not _is_json(printed) and not helped:
-        yield "no JSON on stdout"
+    helped = {"-h", "--help", "--version"} & set(child.case.words)
+    if code in STATUSES and asks_json(case.words) and not helped:
+        yield from _wrong_document(case, code, said, printed)
     yield from _wrong_files(child)
 
 
+def _wrong_document(case: Case, code: int, said: str, printed: bytes) -> Iterator[str]:
+    """What is wrong with the document that a command which was asked for one has printed."""
+    if not _is_json(printed):
+        yield "no JSON on stdout"
+        return
+    document, command = json.loads(printed), command_of(case.words)
+    failure = document.get("failure", {}) if isinstance(document, dict) else {}
+    if failure.get("status", 0) != code or (code and f"cellplan: error: {failure['message']}\n" != said):
+        yield f"the document says {failure}"
+    fault = next(_validator(command or "models list").iter_errors(document), None)
+    if fault is not None:
+        yield f"the document is none by its schema: {fault.json_path}: {fault.message[:300]}"
+
+
+@cache
+def _validator(command: str) -> Draft202012Validator:
+    return Draft202012Validator(answer_schema(command))
+
+
 def _names(case: OptionCase, said: str) -> bool:
-    return case.option in said or bool(case.value.strip() and case.value.strip()[:20] in said)
+    said_as = {case.value.strip()[:20], repr(case.value)[1:-1].strip()[:20]} - {""}
+    named = said.startswith(f"cellplan: error: {case.option.strip('-')}: ")
+    return named or case.option in said or any(value in said for value in said_as)
 
 
 def _wrong_files(child: _Child) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.real_runs.__main__ import run_plan
+from bench.real_runs.__main__ import run_plan, save_stated
 from bench.tuning.groups import Group, with_cells
 from estimator.cells.cell import CellEstimate
 from planner import api
@@ -115,8 +115,7 @@ def _describe(
 
 def _write(model: str, name: str, path: Path, store: Path) -> Path:
     fixed: dict[str, Any] = {"dtype": "fp32", "global_batch": GLOBAL_BATCH, "recompute": "none"}
-    api.estimate(model, cluster="local:1x2", store=store, output=path, **(fixed | PLANS[name]))
-    return path
+    return save_stated(model, path, store, **(fixed | PLANS[name]))
 
 
 def _cells(model: str, store: ProfileStore) -> dict[int, CellEstimate]:

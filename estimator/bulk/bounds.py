@@ -15,7 +15,7 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import exposed_sync_s
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import lower_bounds
+from estimator.schedules.closed_form import lower_bounds
 from profiles.records import dataclass, replace
 from profiles.vocabulary import RecomputeKind
 

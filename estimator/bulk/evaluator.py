@@ -98,10 +98,9 @@ class BulkEvaluator:
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
             return Infeasible(reason=reason, lacking="divisibility")
         alone = replace(degrees, pp=1)
-        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if self._contends else 1
         kinds = []
         for number in placement.different(size, degrees.pp):
-            kind = self.pricing.remember(self._kind, alone, placement, number, workers)
+            kind = self.pricing.remember(self._kind, alone, placement, number)
             if isinstance(kind, Infeasible):
                 return kind
             kinds.append(kind)
@@ -135,7 +134,7 @@ class BulkEvaluator:
         return min(every, default=math.inf)
 
     def _seated_once_s(self, degrees: BatchedDegrees, samples: int, placement: Placement, number: int) -> float:
-        seat = self.pricing.remember(self._seat, degrees, placement, number, 1)
+        seat = self.pricing.remember(self._seat, degrees, placement, number)
         if seat.device.peak(self.recipe.dtype) is None:
             return math.inf
         batch = samples * degrees.dp
@@ -227,9 +226,9 @@ class BulkEvaluator:
     def _rank_shards(self, setup: Setup, stage: StageSetup, machine: Machine, lookup: Lookup) -> RankShards:
         return make_rank_shards(self.pricing, self.layers, setup, stage, machine, lookup)
 
-    def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
-        """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
-        seat = self.pricing.remember(self._seat, replace(degrees, samples=1), placement, number, workers)
+    def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int) -> StageKind | Infeasible:
+        """Stage `number` of a pipeline of these degrees, with all other stages idle."""
+        seat = self.pricing.remember(self._seat, replace(degrees, samples=1), placement, number)
         device = seat.device
         if device.peak(self.recipe.dtype) is None:
             have = ", ".join(name for name, _ in device.peak_flops_per_s)
@@ -262,11 +261,11 @@ class BulkEvaluator:
             micro_batch=degrees.samples * degrees.dp,
         )
 
-    def _seat(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageSeat:
+    def _seat(self, degrees: BatchedDegrees, placement: Placement, number: int) -> StageSeat:
         """Where that stage sits."""
         stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
         alone = stage_device(self._alone(stage, degrees), stage)
-        workers = workers if alone.contention else 1
+        workers = most_on_one_node(stage.slots) if alone.contention else 1
         return StageSeat(
             stage=stage,
             links=self.links,

@@ -23,7 +23,7 @@ from estimator.pricing.gradient_sync import passes_beside
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, ZeroStage
-from estimator.schedules import flying_micro_batches
+from estimator.schedules.closed_form import flying_micro_batches
 from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 

@@ -24,7 +24,8 @@ from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, r
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
-from estimator.schedules import flying_micro_batches, time_schedules
+from estimator.schedules.closed_form import flying_micro_batches, time_schedules
+from estimator.schedules.crowding import Crowd, crowd_of, crowding
 from profiles.records import dataclass, replace
 
 
@@ -40,6 +41,15 @@ class Room:
     outside: Floats
     device: Floats
     capacity: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Passes:
+    """Seconds of every plan's passes of a micro-batch, (stages, chunks, plans)."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +99,8 @@ class Pipeline:
         cuts, rules, states = len(family.cuts), len(family.recompute), len(family.states)
         classes = self.classes(family.cuts)
         table = self.table(classes, family.recompute)
-        plain_s = self.passes_s(family, classes, table, table.backward_s)
+        plain = self._crowded(family, self._passes(classes, table, table.backward_s))
+        plain_s = self._scheduled_s(family, plain)
         quick = plain_s + self.iteration_s < below_s
         total_s = np.full((cuts * rules, states), np.inf)
         lacking = np.empty((cuts * rules, states))
@@ -99,13 +110,14 @@ class Pipeline:
             wanted = quick & (lacking[:, number] <= 0) if below_s < math.inf else quick
             if not wanted.any():
                 continue
-            backward_s, passes_s = table.backward_s, plain_s
+            passes, passes_s = plain, plain_s
             if state.zero == 3 and self.has_replicas:
-                backward_s = backward_s + self.sharding_s(state, table)
-                passes_s = self.passes_s(family, classes, table, backward_s)
+                backward_s = table.backward_s + self.sharding_s(state, table)
+                passes = self._crowded(family, self._passes(classes, table, backward_s))
+                passes_s = self._scheduled_s(family, passes)
             cuts_wanted = wanted.reshape(cuts, rules).any(axis=1)
             needed = set(classes.of_stage[:, cuts_wanted].ravel().tolist())
-            whole_s = passes_s + self._after_s(family, state, classes, table.forward_s, backward_s, needed)
+            whole_s = passes_s + self._after_s(family, state, classes, passes, needed)
             total_s[wanted, number] = whole_s[wanted]
         shape = (cuts, rules, states)
         return Priced(total_s=total_s.reshape(shape), lacking_bytes=lacking.reshape(shape))
@@ -132,12 +144,44 @@ class Pipeline:
         return chunk_table(self.layers, self.kinds, classes, rules)
 
     def passes_s(self, family: Family, classes: Classes, table: ChunkTable, backward_s: Floats) -> Floats:
-        """Return seconds of the schedule of every plan, with these backward passes (classes, rules, chunks)."""
+        """Return seconds of the schedule of every plan, with these backward passes (classes, rules, chunks), at least:
+        as if no stage slowed another."""
+        return self._scheduled_s(family, self._passes(classes, table, backward_s))
+
+    def _passes(self, classes: Classes, table: ChunkTable, backward_s: Floats) -> _Passes:
+        return _Passes(
+            forward_s=classes.spread(table.forward_s),
+            backward_s=classes.spread(backward_s),
+            weight_s=classes.spread(table.weight_s),
+        )
+
+    def _crowded(self, family: Family, alone: _Passes) -> _Passes:
+        """`alone` beside the busy stages on the same machines, as `estimator.pricing.evaluate` has them."""
+        crowd = self.pricing.remember(self._crowd)
+        if crowd is None:
+            return alone
+        parts = alone.forward_s, alone.backward_s, alone.weight_s
+        slower = crowding(family.schedule, *parts, self.micro_batches, crowd)[:, None]
+        forward_s, backward_s, weight_s = (seconds * slower for seconds in parts)
+        return _Passes(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s)
+
+    def _crowd(self) -> Crowd | None:
+        if not any(kind.seat.alone.contention for kind in self.kinds):
+            return None
+        size = self.degrees.stage_devices
+        return crowd_of(
+            [
+                (self.placement.stage(number, size), self.kinds[kind].seat.alone)
+                for number, kind in enumerate(self.kind_of_stage)
+            ]
+        )
+
+    def _scheduled_s(self, family: Family, passes: _Passes) -> Floats:
         return time_schedules(
             family.schedule,
-            classes.spread(table.forward_s),
-            classes.spread(backward_s),
-            classes.spread(table.weight_s),
+            passes.forward_s,
+            passes.backward_s,
+            passes.weight_s,
             np.repeat(self._transfers_s(family), len(family.recompute), axis=1),
             overlapped="p2p" in self.setup.recipe.overlap,
             micro_batches=self.micro_batches,
@@ -178,8 +222,7 @@ class Pipeline:
         family: Family,
         state: StateRule,
         classes: Classes,
-        forward_s: Floats,
-        backward_s: Floats,
+        passes: _Passes,
         needed: set[int],
     ) -> Floats:
         """Exposed seconds after the last backward pass, as `estimator.pricing.evaluate` has them; right where all
@@ -193,17 +236,16 @@ class Pipeline:
         def each(name: str) -> Floats:
             return classes.each(np.array([getattr(cost, name) if cost else 0.0 for cost in costs]), rules)
 
-        back_s = classes.spread(backward_s)
         reduce_s, gather_s = exposed_sync_s(
-            self.hiding_under(state, beside=self.passes_beside(family.schedule, back_s.shape[1])),
+            self.hiding_under(state, beside=self.passes_beside(family.schedule, passes.backward_s.shape[1])),
             each("overlap_cost"),
             each("reduce_s"),
             each("partial_s"),
             each("gather_s"),
-            classes.spread(forward_s.sum(axis=2)),
-            back_s.sum(axis=1),
+            passes.forward_s.sum(axis=1),
+            passes.backward_s.sum(axis=1),
         )
-        latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), back_s)
+        latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), passes.backward_s)
         once_s = each("optimizer_s").max(axis=0) + each("offload_s").max(axis=0)
         return np.asarray(latest_s + once_s + self.iteration_s + self.pricing.remember(self._tied_s))
 

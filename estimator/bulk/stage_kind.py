@@ -21,9 +21,8 @@ ANY_RANGES: Ranges = ((0, 1),)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSeat:
     """Where stages of some degrees sit that sit alike, whatever a micro-batch of theirs is: one of them as if it held
-    all layers, who times its collectives, its device alone and `device` as it is among the other workers on a node, and
-    what stands for all that decides how long its ranks' passes
-    take, beside their samples (`Pricing.stands_for`)."""
+    all layers, who times its collectives, its device alone and `device` as it is among the stage's workers on a node,
+    and what stands for all that decides how long its ranks' passes take, but their samples (`Pricing.stands_for`)."""
 
     stage: StageSetup
     links: LinkTimes

@@ -15,6 +15,9 @@ from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, Device, DType, RecomputeKind
 
 TOKENS_PER_BATCH = 4 * 2**20
+FINE_TUNING_BATCH = 16
+"""Samples of an iteration (QLoRA, Dettmers et al. 2023, appendix B.2: 16 for 7B and 13B; recipes of torchtune and
+LLaMA-Factory have 8 to 32)."""
 SAMPLES_PER_BATCH = 1024
 
 CELL_SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "zb-h1")
@@ -146,12 +149,19 @@ def _divisors(number: int) -> list[int]:
     return [*low, *(number // n for n in low)]
 
 
-def default_global_batch(model: Model, seq_len: int, devices: int) -> tuple[int, str]:
+def default_global_batch(model: Model, seq_len: int, devices: int, *, fine_tunes: bool = False) -> tuple[int, str]:
     """Samples per iteration where the user gave none, and the sentence that says so.
+
+    Where the training only `fine_tunes`, `FINE_TUNING_BATCH`, doubled until there is a sample for every device.
 
     The model's published batch, if it has a sample for every device. Else 4 a device, so that 4 micro-batches a stage
     can be shared by its devices, doubled as long as they stay within 4 Mi tokens (or 1024 samples without tokens).
     """
+    if fine_tunes:
+        batch = FINE_TUNING_BATCH
+        while batch < devices:
+            batch *= 2
+        return batch, f"global batch {batch} samples, as fine-tunings have it (--global-batch)"
     if model.global_batch is not None and model.global_batch >= devices:
         return (
             model.global_batch,

@@ -34,7 +34,7 @@ from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import StagePasses, price_passes, price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
-from estimator.schedules import in_flight
+from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.dispatchers import load_dispatcher

@@ -21,7 +21,7 @@ from estimator.layers.split import Work
 from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, outside_bytes, standing_bytes
 from estimator.pricing.memory_moment import layer_bytes
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
-from estimator.schedules import in_flight as in_flight_of
+from estimator.schedules.in_flight import in_flight as in_flight_of
 from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind, held_bytes
 

@@ -328,6 +328,8 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
 
 def _pod(site: Site, node: int) -> int:
     """Pods are equal runs of a site's nodes."""
+    if site.pods == 1:
+        return 0
     return node // math.ceil(sum(group.count for group in site.nodes) / site.pods)
 
 

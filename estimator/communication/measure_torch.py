@@ -121,21 +121,21 @@ def _check(
     most = world.world_size if world else None
     beyond_node = {n > world.ranks_per_node for n in ranks} if world else {False}
     rules: tuple[tuple[bool, str, object, str], ...] = (
-        (backend in get_args(Backend), "backend", backend, f"one of {', '.join(get_args(Backend))}"),
-        (bool(ranks) and min(ranks, default=0) >= 2, "ranks", ranks, "rank counts of at least 2"),
-        (backend != "xla" or world is None, "backend", "xla in a launched world", "gloo or nccl"),
+        (backend in get_args(Backend), "--backend", backend, f"one of {', '.join(get_args(Backend))}"),
+        (bool(ranks) and min(ranks, default=0) >= 2, "--ranks", ranks, "rank counts of at least 2"),
+        (backend != "xla" or world is None, "--backend", "xla in a launched world", "gloo or nccl"),
         (
             backend != "xla" or find_spec("jax") is not None,
-            "backend",
+            "--backend",
             "xla without JAX",
             "JAX, which `pip install jax` adds",
         ),
-        (most is None or max(ranks, default=0) <= most, "ranks", ranks, f"at most the {most} that were launched"),
-        (len(beyond_node) < 2, "ranks", ranks, "all inside one node or all beyond it: they cross different links"),
-        (bool(sizes) and min(sizes, default=0) >= 1, "sizes", sizes, "bytes, at least 1"),
-        (bool(ops) and set(ops) <= set(ALL_OPS), "ops", ops, f"some of {', '.join(ALL_OPS)}"),
-        (repeats >= 1, "repeats", repeats, "at least 1"),
-        (timeout_s > 0, "timeout_s", timeout_s, "more than 0"),
+        (most is None or max(ranks, default=0) <= most, "--ranks", ranks, f"at most the {most} that were launched"),
+        (len(beyond_node) < 2, "--ranks", ranks, "all inside one node or all beyond it: they cross different links"),
+        (bool(sizes) and min(sizes, default=0) >= 1, "--sizes", sizes, "bytes, at least 1"),
+        (bool(ops) and set(ops) <= set(ALL_OPS), "--ops", ops, f"some of {', '.join(ALL_OPS)}"),
+        (repeats >= 1, "--repeats", repeats, "at least 1"),
+        (timeout_s > 0, "--timeout", timeout_s, "more than 0"),
     )
     for holds, key, value, expected in rules:
         if not holds:
@@ -145,7 +145,7 @@ def _check(
 def _check_room(backend: Backend, ranks: tuple[int, ...], sizes: tuple[int, ...], world: World | None) -> None:
     """InputError where this machine cannot hold the ranks that it is to start, or the messages of its ranks."""
     if world is None:
-        process_limit().check(max(ranks), where="measure links", key="ranks")
+        process_limit().check(max(ranks), where="measure links", key="--ranks")
     if backend != "nccl":
         here, free_bytes = min(max(ranks), world.ranks_per_node if world else max(ranks)), free_host_memory_bytes()
         message_limit = Limit(
@@ -154,7 +154,7 @@ def _check_room(backend: Backend, ranks: tuple[int, ...], sizes: tuple[int, ...]
             reason=f"{here} ranks hold {BUFFERS} buffers each in {free_bytes / 2**30:.1f} GiB of free memory here",
             beyond="fewer ranks or more machines take larger ones",
         )
-        message_limit.check(max(sizes), where="measure links", key="sizes")
+        message_limit.check(max(sizes), where="measure links", key="--sizes")
 
 
 def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool) -> tuple[LinkTable, ...]:

@@ -16,7 +16,7 @@ import jax
 
 from estimator.frontends.factory import first_line, user_code
 from estimator.frontends.jax_cut import Cut, cut_chain, name_layers
-from estimator.frontends.jax_example import JaxExample, call_jax_factory
+from estimator.frontends.jax_example import JaxExample, call_jax_factory, check_returned
 from estimator.frontends.jax_flatten import flatten
 from estimator.frontends.jax_gradients import GradientTracer
 from estimator.frontends.jax_layers import layer_texts, trace_layers
@@ -48,7 +48,17 @@ def load_function_model(factory: UserFactory) -> Model:
     InputError where the factory cannot be found or returns something else, and where the function cannot be traced and
     differentiated on its inputs, or only for certain values.
     """
-    reference, example = factory.reference, call_jax_factory(factory)
+    return _function_model(factory, call_jax_factory(factory))
+
+
+def live_function_model(title: str, live: tuple[object, ...]) -> Model:
+    """Return the model called `title` of what a caller has, `(function, params, inputs)` or `(function, params, inputs,
+    param_specs)`: as `load_function_model`."""
+    return _function_model(UserFactory(reference=title), check_returned(title, live))
+
+
+def _function_model(factory: UserFactory, example: JaxExample) -> Model:
+    reference = factory.reference
     batches = two_batches(example.batch)
     try:
         check = tracks_ranks(example, batches[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NoReturn
@@ -75,7 +76,18 @@ def load_module_model(factory: UserFactory) -> Model:
     Layers follow the module's own lists of submodules (see `find_units`). InputError where the factory cannot be found
     or returns something else, and where the module does not run on its example inputs, or only for certain values.
     """
-    reference, example = factory.reference, call_factory(factory)
+    return _module_model(factory, partial(call_factory, factory))
+
+
+def live_module_model(title: str, live: tuple[object, ...]) -> Model:
+    """Return the model called `title` of what a caller has, `(module, example_inputs)` or `(module, example_inputs,
+    tp_plan)`: as `load_module_model`, of copies whose tensors are fake. The caller's own module stays as it is."""
+    return _module_model(UserFactory(reference=title), partial(_live_example, title, live))
+
+
+def _module_model(factory: UserFactory, make: Callable[[], Example]) -> Model:
+    """The model of the example that each call of `make` gives anew."""
+    reference, example = factory.reference, make()
     units = find_units(example.module)
     batches = two_batches(example.batch)
     try:
@@ -89,7 +101,7 @@ def load_module_model(factory: UserFactory) -> Model:
     if has_negative_work(shard for ((shard, _),) in shards):
         expected = "the batch as first dimension wherever tensors meet"
         raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
-    split = partial(_parallel_shards, factory, batches, units, layers)
+    split = partial(_parallel_shards, reference, make, batches, units, layers)
     return traced_model(
         factory,
         batch=batches[0],
@@ -119,13 +131,30 @@ def call_factory(named: UserFactory) -> Example:
         else:
             returned = call_for_values(factory, reference, _WANTED)
     module, inputs, plan = _check_returned(reference, returned)
-
-    def fake(tensor: Tensor) -> Tensor:
-        with mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-
-    convert_tensors(module, fake)
+    convert_tensors(module, partial(_fake, mode))
     return Example(module=module.train(), inputs=inputs, plan=plan, mode=mode)
+
+
+def _live_example(title: str, live: tuple[object, ...]) -> Example:
+    """A copy of what a caller has, with fake tensors: the copy shares no tensor with it and takes no memory."""
+    module, inputs, plan = _check_returned(title, live)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    copies: dict[int, Any] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        copy = _fake(mode, tensor.detach())
+        is_parameter = isinstance(tensor, nn.Parameter)
+        copies[id(tensor)] = nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy
+    try:
+        copied: nn.Module = deepcopy(module, copies)
+    except Exception as error:
+        expected = "a module that can be copied, or package.module:factory, which makes it"
+        raise InputError(where=title, key="module", found=first_line(error), expected=expected) from error
+    return Example(module=copied.train(), inputs=inputs, plan=plan, mode=mode)
+
+
+def _fake(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    with mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
 def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
@@ -177,9 +206,14 @@ def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
 
 
 def _parallel_shards(
-    factory: UserFactory, batches: tuple[int, int], units: frozenset[str], layers: tuple[Places, ...], degree: int
+    reference: str,
+    make: Callable[[], Example],
+    batches: tuple[int, int],
+    units: frozenset[str],
+    layers: tuple[Places, ...],
+    degree: int,
 ) -> list[Work]:
-    example = call_factory(factory)
+    example = make()
     with lone_rank(degree) as mesh:
         with example.mode:
             apply_plan(example.module, example.plan, mesh)
@@ -189,7 +223,7 @@ def _parallel_shards(
             # and remembers it: a first run keeps those calls out of the trace.
             _trace(example, batch, units)
             traces.append(_trace(example, batch, units))
-    return _shards(factory.reference, traces, layers, tp=degree)
+    return _shards(reference, traces, layers, tp=degree)
 
 
 def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> list[Work]:

@@ -21,10 +21,14 @@ from estimator.pricing.pass_time import PassTime
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.stage_cost import StageCost, price_stage
+from estimator.pricing.stage_cost import StageCost, price_stage, slower_passes
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_chunks, stage_device, tied_bytes
-from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
+from estimator.schedules.closed_form import passes_of_stage, time_schedule
+from estimator.schedules.crowding import crowd_of, crowding
+from estimator.schedules.in_flight import in_flight
+from estimator.schedules.orders import schedule_problem
+from estimator.schedules.records import StageTimes, Transfers
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.dispatchers import load_dispatcher
@@ -77,7 +81,7 @@ def evaluate(
                 return cost
             priced[key] = cost
         costs.append(priced[key])
-    return _assemble(setup, costs, links)
+    return _assemble(setup, beside_each_other(setup, costs), links)
 
 
 def stage_times(cost: StageCost) -> StageTimes:
@@ -90,6 +94,21 @@ def stage_times(cost: StageCost) -> StageTimes:
         ),
         weight_s=tuple(one.weight_s for one in cost.backward),
     )
+
+
+def beside_each_other(setup: Setup, costs: Sequence[StageCost]) -> Sequence[StageCost]:
+    """Return the costs of all stages with their passes among the busy workers of their machines
+    (`estimator.schedules.crowding`); what comes once an iteration has a stage's own workers beside it alone."""
+    crowd = crowd_of([(stage.slots, stage_device(setup, stage)) for stage in setup.stages])
+    if crowd is None:
+        return costs
+    times = [stage_times(cost) for cost in costs]
+    forward_s, backward_s, weight_s = (
+        np.array([getattr(time, name) for time in times])[:, :, None]
+        for name in ("forward_s", "backward_s", "weight_s")
+    )
+    slower = crowding(setup.recipe.schedule, forward_s, backward_s, weight_s, setup.micro_batches, crowd)
+    return [slower_passes(cost, times) for cost, times in zip(costs, slower[:, 0].tolist(), strict=True)]
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
@@ -131,8 +150,7 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
     schedule = time_schedule(recipe.schedule, times, transfers, batches)
     sync_s, partial_s, optimizer_s = _after_backward(setup, costs, times, links)
     limiting = costs[schedule.bottleneck]
-    # Under DualPipe every micro-batch passes through one of a stage's two chunks.
-    passes = batches / 2 if recipe.schedule == "dualpipe" else batches
+    passes = passes_of_stage(recipe.schedule, batches)
     by_kind = _kinds(limiting, passes)
     by_kind["tp_s"] += partial_s
     breakdown = TimeBreakdown(
@@ -146,12 +164,13 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
     total = breakdown.total_s
     device = stage_device(setup, setup.stages[schedule.bottleneck]).name
     kind: ModelKind = "experts" if _has_experts(setup.model) else "dense"
-    memory, capacity = zip(*_memory(setup, costs), strict=True)
+    memory, capacity, margins = zip(*_memory(setup, costs), strict=True)
     return Evaluation(
         iteration_time_s=total,
         breakdown=breakdown,
         memory=memory,
         device_memory_bytes=capacity,
+        device_margin_bytes=margins,
         stage_compute_s=tuple(
             sum(one.total_s - one.communication_s for one in (*cost.forward, *cost.backward)) for cost in costs
         ),
@@ -191,9 +210,9 @@ def _kinds(cost: StageCost, passes: float) -> dict[str, float]:
     return {name: passes * sum(getattr(one, name) for one in both) for name in names}
 
 
-def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[tuple[RankMemory, int], ...]:
+def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[tuple[RankMemory, int, int], ...]:
     """What a rank of each stage holds, with as many micro-batches under way as the schedule has there, and what its
-    device has; of several types of device the rank that has least room."""
+    device has for it and keeps free beside that; of several types of device the rank that has least room."""
     found = []
     for number, (stage, cost) in enumerate(zip(setup.stages, costs, strict=True)):
         flying = in_flight(
@@ -208,8 +227,9 @@ def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[tuple[RankMemory,
             chunks = cost.chunks if kind is setup else stage_chunks(kind, number)
             assert not isinstance(chunks, Infeasible), "a stage that was priced"
             memory = rank_memory(kind, number, chunks, flying)
-            held.append((memory, stage_device(kind, kind.stages[number]).memory_bytes))
-        found.append(max(held, key=lambda pair: pair[0].needed_bytes - pair[1]))
+            device = stage_device(kind, kind.stages[number])
+            held.append((memory, device.memory_bytes, device.margin_bytes))
+        found.append(max(held, key=lambda rank: rank[0].needed_bytes - rank[1]))
     return tuple(found)
 
 

@@ -66,6 +66,11 @@ def joined_memory(
     reserve = reserve_bytes(
         moment.activation_bytes, temporary, standing.handed_out, standing.step, outside, device_bytes, features
     )
+    firm = outside + np.rint(
+        firm_bytes(
+            moment.activation_bytes, temporary, standing.step, loose_bytes(moment.activation_bytes, temporary, features)
+        )
+    )
     return RankMemory(
         stage=stage_index,
         weight_bytes=int(standing.weights),
@@ -75,6 +80,7 @@ def joined_memory(
         temporary_bytes=temporary,
         communication_bytes=int(standing.communication),
         reserve_bytes=int(reserve),
+        firm_reserve_bytes=int(firm),
     )
 
 
@@ -257,7 +263,17 @@ def reserve_bytes(
     Loose blocks, and those of the step's copies, are given back when the device is full, all but `FIRM_SHARE` of them
     and what the step needs itself.
     """
-    loose = features.fragmentation * temporary + features.activation_fragmentation * activation
-    firm = most(FIRM_SHARE * loose, step - temporary - activation)
+    loose = loose_bytes(activation, temporary, features)
+    firm = firm_bytes(activation, temporary, step, loose)
     room = device - standing - activation - temporary - outside
     return outside + np.rint(most(firm, least(loose + step, room)))
+
+
+def loose_bytes(activation: Amount, temporary: Amount, features: MemoryFeatures) -> Amount:
+    """Return the bytes of the allocator's blocks that nothing uses at the fullest moment."""
+    return features.fragmentation * temporary + features.activation_fragmentation * activation
+
+
+def firm_bytes(activation: Amount, temporary: Amount, step: Amount, loose: Amount) -> Amount:
+    """Return the bytes of loose blocks and step's copies that a full device cannot get back."""
+    return most(FIRM_SHARE * loose, step - temporary - activation)

@@ -45,7 +45,8 @@ class RankMemory:
 
     `activation_bytes` is all micro-batches in flight; `temporary_bytes` what lives for one operator or layer (logits,
     recomputed activations, gathered weights); `communication_bytes` buffers of collectives. `reserve_bytes` (context,
-    libraries, fragmentation) stands on top.
+    libraries, fragmentation) stands on top; `firm_reserve_bytes` of it cannot be given back where the device is full
+    (None: nobody took it apart).
     """
 
     stage: int
@@ -56,6 +57,7 @@ class RankMemory:
     temporary_bytes: int
     communication_bytes: int
     reserve_bytes: int
+    firm_reserve_bytes: int | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -99,7 +101,8 @@ class PipelineTimes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """An explicit plan's figures. `memory` holds one entry a stage (its ranks are alike); `device_memory_bytes` each
-    stage's device capacity. `interval_90_s` and `memory_interval_90_bytes` are [low, high]. `compute_s` and
+    stage's device capacity, and `device_margin_bytes` what its device has beside that and keeps free (empty: nothing).
+    `interval_90_s` and `memory_interval_90_bytes` are [low, high]. `compute_s` and
     `communication_s` are per stage and micro-batch. `pipeline` is what they come from (None: nobody put it together).
     """
 
@@ -117,6 +120,7 @@ class Evaluation:
     link_table_ids: tuple[str, ...] = ()
     guesses: tuple[Guess, ...] = ()
     pipeline: PipelineTimes | None = None
+    device_margin_bytes: tuple[int, ...] = ()
 
     @property
     def peak_memory_bytes(self) -> int:

@@ -141,11 +141,10 @@ def load_framework(name: str | None, *, where: str = "software", key: str | None
     >>> load_framework("megatron-core").software.fused_cross_entropy
     True
     """
-    declared = load_frameworks()
     plain = GENERIC if name is None else name.strip().lower()
-    if plain not in declared:
-        raise InputError(where=where, key=key, found=repr(name), expected=f"one of {', '.join(declared)}")
-    return declared[plain]
+    if plain not in _entries():
+        raise InputError(where=where, key=key, found=repr(name), expected=f"one of {', '.join(_entries())}")
+    return _load_entry(plain)
 
 
 def usual_framework(device: str) -> Framework:
@@ -154,15 +153,24 @@ def usual_framework(device: str) -> Framework:
     >>> usual_framework("v100-32gb").name, usual_framework("h100").name
     ('generic-older', 'generic')
     """
-    declared = load_frameworks()
-    return next((each for each in declared.values() if device in each.usual_on), declared[GENERIC])
+    usual = (name for name, entry in _entries().items() if device in entry.get("usual_on", ()))
+    return _load_entry(next(usual, GENERIC))
 
 
 @cache
 def load_frameworks() -> Mapping[str, Framework]:
     """Return all entries of software.toml by name, in the file's order; releases are called NAME@VERSION."""
-    entries = read_tables(DATA / "software.toml")
-    return {name: _framework(name, _inherited(name, entries)) for name in entries}
+    return {name: _load_entry(name) for name in _entries()}
+
+
+@cache
+def _entries() -> Mapping[str, dict[str, Any]]:
+    return read_tables(DATA / "software.toml")
+
+
+@cache
+def _load_entry(name: str) -> Framework:
+    return _framework(name, _inherited(name, _entries()))
 
 
 def _inherited(name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

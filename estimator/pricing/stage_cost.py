@@ -84,8 +84,8 @@ class StagePasses:
 def price_stage(
     setup: Setup, number: int, links: LinkTimes, passes: StagePasses | None = None
 ) -> StageCost | Infeasible:
-    """Return what stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the
-    dtype.
+    """Return what stage `number` of `setup` takes with all others idle; Infeasible where a degree divides nothing or
+    the device lacks the dtype.
 
     A stage on several types of device takes as long as its slowest ranks: replicas work side by side. `passes`: those
     of the stage, on one type of device, where they are known from another way to shard it.
@@ -99,7 +99,7 @@ def price_stage(
         return priced
     chunks, profiles, forward, backward = priced.chunks, priced.profiles, priced.forward, priced.backward
     on_axis = links.on_axes_of(stage)
-    device = stage_device(setup, stage).among(_workers(setup))
+    device = stage_device(setup, stage).among(most_on_one_node(stage.slots))
     machine = stage_machine(setup, device, links.pricing, on_axis)
     sharded_s = tuple(
         sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
@@ -127,7 +127,7 @@ def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | I
     chunks = stage_chunks(setup, number)
     if isinstance(chunks, Infeasible):
         return chunks
-    alone, workers = stage_device(setup, stage), _workers(setup)
+    alone, workers = stage_device(setup, stage), most_on_one_node(stage.slots)
     device, lookup = alone.among(workers), slowed(pricing.lookup, alone, workers)
     if device.peak(recipe.dtype) is None:
         have = ", ".join(name for name, _ in device.peak_flops_per_s)
@@ -143,9 +143,15 @@ def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | I
     )
 
 
-def _workers(setup: Setup) -> int:
-    """The most devices of one node that work for `setup`."""
-    return most_on_one_node([slot for stage in setup.stages for slot in stage.slots])
+def slower_passes(cost: StageCost, times: float) -> StageCost:
+    """Return `cost` with passes that take so many times as long; what comes once an iteration stays."""
+    return replace(
+        cost,
+        forward=tuple(one.longer(times) for one in cost.forward),
+        backward=tuple(one.longer(times) for one in cost.backward),
+        sharding_s=tuple(seconds * times for seconds in cost.sharding_s),
+        offload_s=tuple((out * times, back * times) for out, back in cost.offload_s),
+    )
 
 
 def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.upkeep import HOUR_S, power_w, price_per_hour
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.prices import DevicePrice, priced_cluster
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
@@ -18,12 +21,53 @@ HOPELESS = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WholeTraining:
+    """A training that is to be paid for: on how many tokens, or samples of a model without tokens; how often a device
+    fails, what saving and starting again take; what device-hours cost beside (or in place of) the cluster file's
+    prices; and what it may cost, in the prices' currency, and how many days it may take (None: as much as it does)."""
+
+    tokens: float | None = None
+    samples: float | None = None
+    failures_per_device_day: float = 0.0
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    prices: tuple[DevicePrice, ...] = ()
+    budget: float | None = None
+    days: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tokens is None) == (self.samples is None) or (self.tokens or self.samples or 0) <= 0:
+            raise ValueError(f"training: tokens={self.tokens}, samples={self.samples}; expected one, above 0")
+        least = (self.failures_per_device_day, self.checkpoint_s, self.restart_s, self.budget or 0, self.days or 0)
+        if min(least) < 0:
+            raise ValueError(
+                f"training: failures_per_device_day={self.failures_per_device_day}, checkpoint_s={self.checkpoint_s},"
+                f" restart_s={self.restart_s}, budget={self.budget}, days={self.days}; expected none below 0"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """One iteration of a plan: how long, with its 90% interval, of how many samples of how many tokens (0: none), on
+    which devices of a cluster."""
+
+    time_s: float
+    interval_90_s: tuple[float, float]
+    samples: int
+    seq_len: int
+    cluster: Cluster
+    slots: tuple[DeviceSlot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What training on a number of tokens takes.
+    """What a whole training takes.
 
     `compute_s` is all iterations without failures or checkpoints, `seconds` with them; `goodput` is their ratio.
     `checkpoint_interval_s` None: nothing fails, so nothing is saved. `failures` are those expected in `seconds`.
-    `price` is in the cluster file's currency. None for `price` or `energy_joules`: its `_reason` says what is unknown.
+    `price` is in the currency of `price_basis`, which says what each type of device costs and who says so. None for
+    `price` or `energy_joules`: its `_reason` says what is unknown. `interval_90` is the iteration's 90% interval as
+    factors of its time: seconds, device-hours, price and energy are as uncertain.
     """
 
     iterations: int
@@ -37,6 +81,8 @@ class Training:
     price_reason: str | None
     energy_joules: float | None
     energy_reason: str | None
+    price_basis: tuple[str, ...] = ()
+    interval_90: tuple[float, float] = (1.0, 1.0)
 
     @property
     def days(self) -> float:
@@ -48,6 +94,11 @@ class Training:
         """`energy_joules` in kilowatt-hours."""
         return None if self.energy_joules is None else self.energy_joules / JOULES_PER_KWH
 
+    def interval_of(self, amount: float) -> tuple[float, float]:
+        """Return the 90% interval of one of the figures that go with the iteration's time."""
+        low, high = self.interval_90
+        return amount * low, amount * high
+
 
 def estimate_training(
     evaluation: Evaluation,
@@ -58,26 +109,45 @@ def estimate_training(
     checkpoint_s: float = 0.0,
     restart_s: float = 0.0,
 ) -> Training | Infeasible:
-    """What training `setup` on `train_tokens` takes, with `evaluation` its iteration.
+    """Return what training `setup` on `train_tokens` takes, as `train_wholly` has it, with `evaluation` its
+    iteration."""
+    whole = WholeTraining(
+        tokens=train_tokens,
+        failures_per_device_day=failures_per_device_day,
+        checkpoint_s=checkpoint_s,
+        restart_s=restart_s,
+    )
+    return train_wholly(whole, iteration_of(setup, evaluation))
 
-    Iterations are whole: ceil(train_tokens / (global_batch * seq_len)). Devices fail independently,
-    `failures_per_device_day` each, and any failure stops all: a failure every M = 86,400 s / (rate * devices) on
-    average. `checkpoint_s` is how long training stands still for a checkpoint, `restart_s` how long from a failure to
-    the first iteration after it. Price and energy count all of `seconds`, on every device of the setup.
-    Infeasible where failures come so often that no checkpoint is reached. ValueError for a model without tokens and for
-    negative figures.
+
+def iteration_of(setup: Setup, evaluation: Evaluation) -> Iteration:
+    """Return the iteration of a setup that `evaluation` prices."""
+    return Iteration(
+        time_s=evaluation.iteration_time_s,
+        interval_90_s=evaluation.interval_90_s,
+        samples=setup.recipe.global_batch,
+        seq_len=setup.recipe.seq_len,
+        cluster=setup.cluster,
+        slots=tuple(slot for stage in setup.stages for slot in stage.slots),
+    )
+
+
+def train_wholly(whole: WholeTraining, iteration: Iteration) -> Training | Infeasible:
+    """Return what `whole` takes by iterations that are all like `iteration`.
+
+    Iterations are whole: ceil(tokens / (samples * seq_len)). Devices fail independently, `failures_per_device_day`
+    each, and any failure stops all: a failure every M = 86,400 s / (rate * devices) on average. `checkpoint_s` is how
+    long training stands still for a checkpoint, `restart_s` how long from a failure to the first iteration after it.
+    Price and energy count all of `seconds`, on every device. Infeasible where failures come so often that no checkpoint
+    is reached. ValueError for tokens of a model without.
     """
-    recipe, devices = setup.recipe, setup.devices
-    if not recipe.seq_len or train_tokens <= 0:
-        raise ValueError(f"training: seq_len={recipe.seq_len}, train_tokens={train_tokens}; expected both above 0")
-    if min(failures_per_device_day, checkpoint_s, restart_s) < 0:
-        raise ValueError(
-            f"training: failures_per_device_day={failures_per_device_day}, checkpoint_s={checkpoint_s},"
-            f" restart_s={restart_s}; expected none below 0"
-        )
-    iterations = math.ceil(train_tokens / (recipe.global_batch * recipe.seq_len))
-    compute_s = iterations * evaluation.iteration_time_s
-    failures_per_s = failures_per_device_day * devices / DAY_S
+    if whole.tokens is not None and not iteration.seq_len:
+        raise ValueError(f"training: seq_len={iteration.seq_len}, tokens={whole.tokens}; expected samples")
+    devices, checkpoint_s, restart_s = len(iteration.slots), whole.checkpoint_s, whole.restart_s
+    each = iteration.samples * (iteration.seq_len if whole.tokens is not None else 1)
+    iterations = math.ceil((whole.tokens or whole.samples or 0) / each)
+    compute_s = iterations * iteration.time_s
+    failures_per_s = whole.failures_per_device_day * devices / DAY_S
     interval_s = None if failures_per_s == 0 else checkpoint_interval_s(failures_per_s, checkpoint_s)
     slowed = slowdown(failures_per_s, checkpoint_s, restart_s)
     if slowed is None:
@@ -87,8 +157,9 @@ def estimate_training(
             lacking="support",
         )
     seconds = compute_s * slowed
-    slots = [slot for stage in setup.stages for slot in stage.slots]
-    hour, power = price_per_hour(setup.cluster, slots), power_w(setup.cluster, slots)
+    cluster = priced_cluster(iteration.cluster, whole.prices)
+    hour, power = price_per_hour(cluster, iteration.slots), power_w(cluster, iteration.slots)
+    low_s, high_s = iteration.interval_90_s
     return Training(
         iterations=iterations,
         compute_s=compute_s,
@@ -101,7 +172,45 @@ def estimate_training(
         price_reason=hour.reason if isinstance(hour, Infeasible) else None,
         energy_joules=None if isinstance(power, Infeasible) else power * seconds,
         energy_reason=power.reason if isinstance(power, Infeasible) else None,
+        price_basis=() if isinstance(hour, Infeasible) else price_basis(cluster, iteration.slots, whole.prices),
+        interval_90=(low_s / iteration.time_s, high_s / iteration.time_s),
     )
+
+
+def price_basis(cluster: Cluster, slots: Sequence[DeviceSlot], prices: Sequence[DevicePrice]) -> tuple[str, ...]:
+    """Return what a device-hour of each type of `slots` costs, and who says so: one of `prices`, else the cluster's
+    file."""
+    by_device = {price.device: price for price in prices}
+    phrases: dict[str, None] = {}
+    for slot in slots:
+        group = cluster.group_of(slot)
+        if group.price_per_device_hour is not None:
+            filed = DevicePrice(
+                device=slot.device, price_per_device_hour=group.price_per_device_hour, source=cluster.text
+            )
+            phrases[by_device.get(slot.device, filed).basis] = None
+    return tuple(phrases)
+
+
+def over_limits(whole: WholeTraining, training: Training) -> tuple[str, ...]:
+    """Return by how much a training is beyond the budget and the days of `whole`, a phrase each; empty where it is
+    within. What has no price is within no budget."""
+    phrases = []
+    if whole.budget is not None and (training.price is None or training.price > whole.budget):
+        costs = "its cost is not known" if training.price is None else f"it costs {training.price:,.0f}"
+        more = "" if training.price is None or not whole.budget else f", {training.price / whole.budget - 1:.1%} more"
+        phrases.append(f"{costs}{more} than the budget of {whole.budget:,.0f}" if more else f"{costs} (--budget)")
+    if whole.days is not None and training.days > whole.days:
+        more = f"{training.days / whole.days - 1:.1%} more than" if whole.days else "more than"
+        phrases.append(f"it takes {training.days:.1f} days, {more} the {whole.days:g}")
+    return tuple(phrases)
+
+
+def is_surely_within(whole: WholeTraining, training: Training) -> bool:
+    """Return whether the far end of the 90% interval is within the limits of `whole` too."""
+    high = training.interval_90[1]
+    costs = whole.budget is None or (training.price is not None and training.price * high <= whole.budget)
+    return costs and (whole.days is None or training.days * high <= whole.days)
 
 
 def checkpoint_interval_s(failures_per_s: float, checkpoint_s: float) -> float:

@@ -25,7 +25,7 @@ def price_per_hour(cluster: Cluster, slots: Iterable[DeviceSlot]) -> float | Inf
         cluster,
         slots,
         lambda group: group.price_per_device_hour,
-        "{cluster} has no price_per_device_hour for {device} (a cluster file may)",
+        "{cluster} has no price_per_device_hour for {device} (--price or a cluster file may)",
     )
 
 

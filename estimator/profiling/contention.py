@@ -1,7 +1,8 @@
 """How much slower workers compute when all of a machine's are busy: measured once, with one block of reference.
 
 A profile is of one worker alone. Cores of one CPU share its memory and its clock, so that the same work takes longer
-beside busy neighbours: in turns each worker computes alone, then all of them together.
+beside busy neighbours: in turns each worker computes alone, then all of them together. How much longer depends on the
+framework, whose kernels move more memory or less for the same work: it is measured with the one that runs.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from statistics import mean, median
 from typing import Any
 
 from estimator.host.capacity import process_limit
-from estimator.host.worker_processes import Limits, WorkerSpec, pinned_cores, python_worker, run_workers
+from estimator.host.worker_processes import (
+    Limits,
+    WorkerSpec,
+    jax_environment,
+    pinned_cores,
+    python_worker,
+    run_workers,
+)
 from estimator.profiling.frameworks import load_profiler
-from estimator.profiling.setting import Setting, low_quantile
+from estimator.profiling.setting import Framework, Setting, low_quantile
 from models_zoo.layers import Attention, FeedForward, TransformerBlock
 from profiles.errors import InputError
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType
 
-WORKER = python_worker("estimator.profiling.contention_torch")
+WORKERS = {
+    "torch": python_worker("estimator.profiling.contention_torch"),
+    "jax": python_worker("estimator.profiling.contention_jax"),
+}
+WORLD_TIMEOUT_S = 120.0
+"""Within which workers have to find each other."""
 
 ROUNDS = 3
 ROUND_S = 0.3
@@ -42,16 +55,33 @@ def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype
     if identity.device != "cpu" or workers < 2:
         return 1.0
     ensure_rate(store, setting, dtype)
-    rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
-    assert rates is not None, "ensure_rate stored them"
-    slowdowns = dict(rates.contention)
+    slowdowns = stored_contention(store, setting)
     if workers not in slowdowns:
-        slowdowns[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
+        rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+        assert rates is not None, "ensure_rate stored them"
+        slowdowns[workers] = measure_contention(
+            workers, threads=setting.threads, dtype=dtype, framework=setting.framework
+        )
         store.put_rates(replace(rates, contention=tuple(sorted(slowdowns.items()))))
     return slowdowns[workers]
 
 
-def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:
+def stored_contention(store: ProfileStore, setting: Setting) -> dict[int, float]:
+    """Return what `store` knows of the contention of the device of `setting`: slowdowns by how many workers are
+    busy."""
+    identity = load_profiler(setting.framework).identify_device(setting)
+    rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+    return {} if rates is None else dict(rates.contention)
+
+
+def measure_contention(
+    workers: int,
+    *,
+    threads: int = 1,
+    dtype: DType = "fp32",
+    framework: Framework = "torch",
+    timeout_s: float = WORLD_TIMEOUT_S,
+) -> float:
     """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1:
     the median then, since an iteration sums over many passes, over the low quantile alone, which a profile gives.
 
@@ -63,10 +93,16 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
     process_limit(threads=threads).check(workers, where="contention", key="workers")
     request = {"rounds": ROUNDS, "round_s": ROUND_S, "threads": threads, "dtype": dtype}
     cores = pinned_cores(workers, threads)
+    environment = jax_environment(threads=threads) if framework == "jax" else {}
     reports: list[dict[str, Any]] = []
     run_workers(
         [
-            WorkerSpec(command=WORKER, request=request, cores=None if cores is None else cores[rank])
+            WorkerSpec(
+                command=WORKERS[framework],
+                request=request,
+                cores=None if cores is None else cores[rank],
+                environment=environment,
+            )
             for rank in range(workers)
         ],
         what="contention",

@@ -72,7 +72,7 @@ def time_schedule(
         transfers_s=np.array(transfers.forward_s, dtype=np.float64)[:, None],
         overlapped=transfers.overlapped,
     )
-    busy_s = _passes(shape) * candidates.stage_s[:, 0]
+    busy_s = passes_of_stage(schedule, micro_batches) * candidates.stage_s[:, 0]
     paths, free_s = _with_and_without_transfers(shape, candidates)
     by_stage = paths.by_stage_s[:, 0]
     bottleneck = int(np.argmax(by_stage >= by_stage.max() * (1 - TIE)))
@@ -119,7 +119,7 @@ def time_schedules(
     )
     check_candidates(candidates)
     shape = _shape(schedule, candidates.forward_s, micro_batches)
-    busy_s = _passes(shape) * candidates.stage_s.max(axis=0)
+    busy_s = passes_of_stage(schedule, micro_batches) * candidates.stage_s.max(axis=0)
     paths, free_s = _with_and_without_transfers(shape, candidates)
     return np.asarray(np.maximum(busy_s, np.maximum(paths.longest_s, free_s)))
 
@@ -139,7 +139,7 @@ def lower_bounds(
     """
     forward, backward = np.asarray(forward_s, dtype=np.float64), np.asarray(backward_s, dtype=np.float64)
     shape = _shape(schedule, forward, micro_batches)
-    busy = _passes(shape) * (forward.sum(axis=1) + backward.sum(axis=1))
+    busy = passes_of_stage(schedule, micro_batches) * (forward.sum(axis=1) + backward.sum(axis=1))
     if shape.schedule == "dualpipe":
         return np.asarray(busy.max(axis=0))
     others = forward[:, 0] if shape.schedule == "zb-h1" else forward[:, 0] + backward[:, 0]
@@ -174,6 +174,6 @@ def _shape(schedule: ScheduleName, times_s: FloatArray, micro_batches: int) -> S
     return shape_of(schedule, stages, chunks, micro_batches)
 
 
-def _passes(shape: Shape) -> float:
-    """Each micro-batch of dualpipe comes by one of a stage's two chunks."""
-    return shape.micro_batches / (2 if shape.schedule == "dualpipe" else 1)
+def passes_of_stage(schedule: ScheduleName, micro_batches: int) -> float:
+    """Return how often a stage does each of its chunks' passes: each micro-batch of dualpipe comes by one of two."""
+    return micro_batches / (2 if schedule == "dualpipe" else 1)

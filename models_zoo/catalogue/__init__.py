@@ -78,7 +78,7 @@ def load_model(name: str) -> Model:
         tokens = sizes.pop("seq_len")
         keys = {key: None if value == "null" else value for key, value in sizes.items()}
         model = config_model({"max_position_embeddings": tokens, **keys}, where="catalogue", name=name)
-        model = replace(model, input=TokenInput(seq_len=tokens), kind="zoo")
+        model = replace(model, input=TokenInput(seq_len=tokens), kind="zoo", notes=())
     else:
         model = FAMILIES[entry["family"]](name, **sizes)
     return replace(
@@ -86,4 +86,5 @@ def load_model(name: str) -> Model:
         global_batch=entry.get("global_batch"),
         published_parameters=entry.get("published_parameters"),
         source=entry["source"],
+        tokens_from="as the catalogue has it" if model.seq_len else "",
     )

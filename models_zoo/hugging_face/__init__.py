@@ -8,13 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from models_zoo.hugging_face import biased, experts, gated, hybrid
 from models_zoo.hugging_face.chain import Chain
+from models_zoo.hugging_face.described import described
+from models_zoo.hugging_face.fates import NOTED, describe_fates
 from models_zoo.hugging_face.keys import Keys, describe, read_object
 from models_zoo.hugging_face.megatron import megatron
+from models_zoo.hugging_face.refused import refusal_of
+from models_zoo.hugging_face.table import family_names, family_prefix
+from models_zoo.hugging_face.traits import read_traits
 from models_zoo.model import Model, TokenInput, decoder_names
 from profiles.errors import InputError
 
@@ -33,6 +39,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     "phi3": ("Phi3", gated.phi3),
     "gpt2": ("GPT2", biased.gpt2),
     "gpt_neox": ("GPTNeoX", biased.gpt_neox),
+    "falcon": ("Falcon", biased.falcon),
     "nemotron": ("Nemotron", biased.nemotron),
     "opt": ("OPT", biased.opt),
     "bert": ("Bert", biased.bert),
@@ -49,11 +56,34 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     "nemotron_h": ("NemotronH", hybrid.nemotron_h),
     "bamba": ("Bamba", hybrid.bamba),
     "granitemoehybrid": ("GraniteMoeHybrid", hybrid.granite_hybrid),
+    **{name: (family_prefix(name), partial(described, name)) for name in family_names()},
 }
 """By `model_type`: the prefix of its classes in `architectures`, and its reader."""
 
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+"""What configs call the tokens that positions reach."""
+
 OWN_FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {"megatron": ("Megatron", megatron)}
 """As `FAMILIES`, without a class of transformers."""
+
+ALIASES = {
+    "gpt-sw3": "gpt2",
+    "internlm3": "llama",
+    "iquestcoder": "llama",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_5_moe_text": "qwen3_next",
+    "glm4v_text": "glm4",
+    "glm_image_text": "glm4",
+}
+"""Architectures whose (text) models have another family's layers."""
+
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where multimodal configs keep the keys of their text model."""
 
 TEXT_PART_OF = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 """The family of a multimodal model's `text_config` where that does not say its `model_type`."""
@@ -72,7 +102,7 @@ def load_config_model(path: Path) -> Model:
 
 def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
     """As `load_config_model`, of the keys themselves; `where` stands for the file in messages."""
-    keys, remarks = _text_part(Keys(where=where, values=values))
+    keys, remarks, parts = _text_part(Keys(where=where, values=values))
     family = _family(keys)
     title, read = {**FAMILIES, **OWN_FAMILIES}[family]
     chain = read(keys)
@@ -81,6 +111,8 @@ def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
         remarks.append(f"{seq_len} tokens per sample, of {chain.positions} positions")
     if chain.remark:
         remarks.append(chain.remark)
+    traits = read_traits(keys, family)
+    notes = describe_fates(keys, dropped=any(block.dropout for block in chain.blocks))
     return Model(
         name=name,
         family=family,
@@ -89,24 +121,40 @@ def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
         input=TokenInput(seq_len=seq_len),
         source="; ".join([f"{title} config {Path(where).name}", *remarks]),
         kind="config",
+        tokens_from=_tokens_from(keys, seq_len, chain.positions),
+        notes=(*parts, *([chain.remark] if chain.remark else []), *notes),
+        traits=traits,
     )
 
 
-def _text_part(keys: Keys) -> tuple[Keys, list[str]]:
-    """The keys of the text model and what to remark: a multimodal config keeps them in `text_config`."""
-    part = keys.part("text_config")
-    if not part.values:
-        return keys, []
-    outer = keys.get("model_type", None)
+def _tokens_from(keys: Keys, seq_len: int, positions: int) -> str:
+    """Whose choice the tokens of a sample are."""
+    if seq_len < positions:
+        return f"a default of ours: its positions reach {positions}"
+    stated = any(keys.values.get(key) is not None for key in POSITIONS)
+    return "the model's own" if stated else "its class's default: the config states no positions"
+
+
+def _text_part(keys: Keys) -> tuple[Keys, list[str], list[str]]:
+    """The keys of the text model, what to remark, and what to note: a multimodal config keeps them in a part."""
+    name = next((part for part in TEXT_PARTS if keys.part(part).values), None)
+    if name is None:
+        return keys, [], []
+    part, outer = keys.part(name), keys.get("model_type", None)
     inherited: dict[str, Any] = {"model_type": TEXT_PART_OF[outer]} if outer in TEXT_PART_OF else {}
     if "tie_word_embeddings" in keys.values:
         inherited["tie_word_embeddings"] = keys.values["tie_word_embeddings"]
-    return replace(part, values={**inherited, **part.values}), ["the text part alone"]
+    others = [key for key, value in keys.values.items() if key.endswith("_config") and key != name and value]
+    beside = [key for key in others if key not in NOTED and key != "generation_config"]
+    note = f"the text part alone is priced{', without ' + ', '.join(beside) if beside else ''}"
+    inner, _, _ = _text_part(replace(part, values={**inherited, **part.values}))
+    return inner, ["the text part alone"], [note]
 
 
 def _family(keys: Keys) -> str:
     """The family by `model_type`, else by the classes in `architectures`."""
     kind = keys.get("model_type", None)
+    kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
     if isinstance(kind, str) and kind in {**FAMILIES, **OWN_FAMILIES}:
         return kind
     classes = keys.get("architectures", None)
@@ -118,6 +166,14 @@ def _family(keys: Keys) -> str:
         if prefix in by_prefix:
             return by_prefix[prefix]
     stated = ", ".join([repr(kind)] * (kind is not None) + (classes or [])) or "no model_type"
+    refusal = refusal_of(kind, FAMILIES) if isinstance(kind, str) else None
+    if refusal is not None:
+        raise InputError(
+            where=keys.where,
+            key=f"{keys.prefix}model_type",
+            found=f"{stated}, {refusal.why}",
+            expected=f"what docs/models.md lists; the nearest known is {refusal.nearest}",
+        )
     raise InputError(
         where=keys.where,
         key=f"{keys.prefix}model_type",

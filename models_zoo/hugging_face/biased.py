@@ -1,4 +1,4 @@
-"""Dense families with LayerNorm: GPT-2, OPT, BERT, GPT-NeoX and Phi, with biases, and Nemotron, without.
+"""Dense families with LayerNorm: GPT-2, OPT, BERT, GPT-NeoX, Phi and Falcon, with biases, and Nemotron, without.
 
 Biases, norms and defaults are those of the classes in transformers; tests compare every family with its class.
 """
@@ -186,6 +186,47 @@ def nemotron(keys: Keys) -> Chain:
         embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden),
         blocks=(block,) * sizes.layers,
         head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", False)),
+        positions=sizes.positions,
+    )
+
+
+def falcon(keys: Keys) -> Chain:
+    """Attention and feed-forward side by side, behind one norm or (in the new architecture) two; one key-value head, a
+    few, or as many as queries; with ALiBi no rotary positions."""
+    sizes = read_sizes(keys, hidden=4544, layers=32, heads=71, vocab=65024, positions=2048)
+    head_dim, bias = split_hidden(keys, sizes), keys.flag("bias", False)
+    newer = keys.flag("new_decoder_architecture", False)
+    groups = 1 if keys.flag("multi_query", True) and not newer else sizes.heads
+    if newer:
+        groups = keys.optional_size("num_kv_heads") or sizes.heads
+        if sizes.heads % groups:
+            raise keys.wrong("num_kv_heads", groups, f"a divisor of the {sizes.heads} attention heads")
+    norms = keys.optional_size("num_ln_in_parallel_attn") or (2 if newer else 1)
+    parallel = newer or keys.flag("parallel_attn", True)
+    dropout = keys.share("hidden_dropout", 0.0) > 0
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=Attention(
+            heads=sizes.heads,
+            kv_heads=groups,
+            head_dim=head_dim,
+            qkv_bias=bias,
+            output_bias=bias,
+            rotary_dim=0 if keys.flag("alibi", False) else head_dim,
+        ),
+        feed_forward=FeedForward(
+            hidden=keys.optional_size("ffn_hidden_size") or 4 * sizes.hidden,
+            activation=keys.activation("activation", "gelu"),
+            bias=bias,
+        ),
+        parallel=parallel,
+        shared_norm=parallel and norms == 1,
+        dropout=dropout,
+    )
+    return Chain(
+        embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden),
+        blocks=(block,) * sizes.layers,
+        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", True)),
         positions=sizes.positions,
     )
 

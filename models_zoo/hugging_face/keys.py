@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +43,18 @@ class Keys:
     """A config's keys, or those of its text part (`prefix` then names it in messages).
 
     A key's default is that of the transformers class. Files leave out of a text part whatever equals it; the sizes that
-    make the model, `required`, must stand in a file of its own.
+    make the model, `required`, must stand in a file of its own. `asked` fills with the keys that anybody looked up,
+    each with its prefix: what the file states beside them has no reader.
     """
 
     where: str
     values: Mapping[str, Any]
     prefix: str = ""
+    asked: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def part(self, key: str) -> Keys:
         """The object under `key`; without keys where that is absent or null."""
-        value = self.values.get(key)
+        value = self.get(key, None)
         if value is not None and not isinstance(value, Mapping):
             raise self.wrong(key, describe(value), "an object")
         return replace(self, values=value or {}, prefix=f"{self.prefix}{key}.")
@@ -63,17 +65,19 @@ class Keys:
 
     def spelling(self, *names: str) -> str:
         """The first of `names` that is present, for keys with several spellings; the first of all if none is."""
+        self.asked.update(self.prefix + name for name in names)
         return next((name for name in names if name in self.values), names[0])
 
     def get(self, key: str, default: Any) -> Any:
         """The value of `key` as it stands, `default` where it is absent."""
+        self.asked.add(self.prefix + key)
         return self.values.get(key, default)
 
     def size(
         self, key: str, default: int | None = None, *, required: bool = False, least: int = 1, most: int = LARGEST_SIZE
     ) -> int:
         """An integer from `least` to `most`; null counts as absent."""
-        value = self.values.get(key)
+        value = self.get(key, None)
         if value is None:
             if default is None or (required and not self.prefix):
                 raise self.wrong(key, "null" if key in self.values else "nothing", f"an integer of at least {least}")
@@ -86,13 +90,14 @@ class Keys:
 
     def optional_size(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
         """As `size`, for keys where null says something: `default` stands only for an absent key."""
+        stated = self.get(key, None)
         if key not in self.values:
             return default
-        return None if self.values[key] is None else self.size(key, least=least)
+        return None if stated is None else self.size(key, least=least)
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false; null counts as absent."""
-        value = self.values.get(key)
+        value = self.get(key, None)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -108,7 +113,7 @@ class Keys:
 
     def share(self, key: str, default: float) -> float:
         """A number from 0 to 1; null counts as absent."""
-        value = self.values.get(key)
+        value = self.get(key, None)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -117,7 +122,7 @@ class Keys:
 
     def sizes(self, key: str) -> tuple[int, ...]:
         """A list of integers of at least 0; absent or null is the empty one."""
-        value = self.values.get(key)
+        value = self.get(key, None)
         if value is None:
             return ()
         if not isinstance(value, list) or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in value):

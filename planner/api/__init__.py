@@ -4,7 +4,8 @@ options (`planner.shared.options`).
 Each returns a record or a value that `json.dumps` takes, prints nothing and reads no environment; the command line
 parses and prints. Heavy modules are imported inside the functions, so that this one costs nothing to import.
 
-Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `MachineError`.
+Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `MachineError`; `describe_failure` makes
+of them what the command prints with `--json`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from planner.api.measured import (
     profiles_show,
 )
 from planner.api.one_job import (
+    afford,
     compare,
     estimate,
     export,
     export_formats,
     front,
+    largest,
     plan,
     run,
     side_by_side,
@@ -37,10 +40,13 @@ from planner.api.one_job import (
 )
 
 __all__ = (
+    "afford",
+    "answer_schema",
     "comm_fit",
     "comm_measure",
     "comm_show",
     "compare",
+    "describe_failure",
     "estimate",
     "export",
     "export_formats",
@@ -50,6 +56,7 @@ __all__ = (
     "jct_evaluate",
     "jct_predict",
     "jct_train",
+    "largest",
     "models_list",
     "models_show",
     "place",
@@ -67,6 +74,22 @@ __all__ = (
     "timeline",
     "validate",
 )
+
+
+def answer_schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of all that a command, such as `"plan"` or `"comm fit"`, prints with `--json`: its answer,
+    and what it says where it fails. Raise InputError for a name that is none."""
+    from planner.shared.documents import answer_schema as schema_of_answer
+
+    return schema_of_answer(command)
+
+
+def describe_failure(error: Exception, *, command: str | None = None) -> dict[str, Any]:
+    """Return what the `command` prints with `--json` where a function here raised `error`: `failure` with its status,
+    kind and message, and where nothing fits the keys of the command's answer that are known."""
+    from planner.shared.documents import describe_failure as describe
+
+    return describe(error, command=command)
 
 
 def request_schema(command: str) -> dict[str, Any]:

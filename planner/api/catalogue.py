@@ -12,7 +12,7 @@ from planner.shared.options.catalogue import HardwareShowOptions, ModelsShowOpti
 def models_list() -> list[dict[str, Any]]:
     """The models of the catalogue, each in numbers."""
     from models_zoo.catalogue import load_model, model_names
-    from planner.one_job.cells.describe import describe_model
+    from planner.shared.describing import describe_model
 
     return [describe_model(load_model(name)) for name in model_names()]
 
@@ -22,7 +22,7 @@ def models_show(options: ModelsShowOptions) -> dict[str, Any]:
     """Return one model, layer by layer, for one sample of `seq_len` tokens (default: the model's own)."""
     from estimator.frontends.load import load_any_model
     from estimator.layers.graph import build_graph
-    from planner.one_job.cells.describe import describe_layers, describe_model
+    from planner.shared.describing import describe_layers, describe_model
     from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
@@ -36,7 +36,7 @@ def models_show(options: ModelsShowOptions) -> dict[str, Any]:
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
     """Return the devices and links of the catalogue, and what each training software is declared to do."""
     from estimator.pricing.software import describe_framework, load_frameworks
-    from planner.one_job.cells.describe import describe_device
+    from planner.shared.describing import describe_device
     from profiles.hardware import device_names, link_names, load_device, load_link
 
     return {
@@ -50,7 +50,7 @@ def hardware_list() -> dict[str, list[dict[str, Any]]]:
 def hardware_show(options: HardwareShowOptions) -> dict[str, Any]:
     """Return one device or link of the catalogue, or one training software with its declared features."""
     from estimator.pricing.software import describe_framework, load_frameworks
-    from planner.one_job.cells.describe import describe_device
+    from planner.shared.describing import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
     if options.name in load_frameworks():

@@ -23,13 +23,23 @@ def place(options: PlaceOptions) -> dict[str, Any]:
     (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster
     file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
     """
+    from estimator.pricing.training import over_limits
     from planner.many_jobs.placement.alternatives import other_ways
     from planner.many_jobs.placement.describing import describe_placed, save_placed
     from planner.many_jobs.placement.placing import place_model
+    from planner.one_job.explicit.whole import read_whole
+    from planner.one_job.planning.whole_training import train_plan
+    from profiles.errors import NothingFits
 
+    whole = read_whole(options)
     placed = place_model(options)
+    training = None if whole is None else train_plan(whole, placed.plan, placed.ground.cluster)
     plan = placed.plan if options.output is None else save_placed(placed, options.output)[0]
-    return describe_placed(placed, plan, other_ways(placed, options))
+    described = describe_placed(placed, plan, other_ways(placed, options), training)
+    over = () if whole is None or training is None else over_limits(whole, training)
+    if over:
+        raise NothingFits(f"{options.model} on {options.cluster}: placed, but {' and '.join(over)}", result=described)
+    return described
 
 
 @takes(SimulateOptions)

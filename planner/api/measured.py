@@ -147,7 +147,7 @@ def profiles_import(options: ProfilesImportOptions) -> dict[str, int]:
 @takes(ProfilesShowOptions)
 def profiles_show(options: ProfilesShowOptions) -> list[dict[str, Any]]:
     """Return what the store holds, a line for each profile."""
-    from planner.one_job.cells.describe import describe_profile
+    from planner.shared.describing import describe_profile
 
     with _open_to_read(options.store) as opened:
         return [describe_profile(profile) for profile in opened.profiles()]

@@ -9,12 +9,21 @@ from planner.shared.options.call import takes
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
-from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import (
+    AffordOptions,
+    FrontOptions,
+    LargestOptions,
+    PlanOptions,
+    SideBySideOptions,
+    SmallestOptions,
+)
 
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
+    from planner.one_job.planning.affording import Affordable
     from planner.one_job.planning.answer import PlanAnswer
     from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.largest import LargestPlan
     from planner.one_job.planning.plan_comparison import PlanComparison
     from planner.one_job.timeline.events import Timeline
     from planner.shared.plan import Plan
@@ -30,6 +39,9 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     `launcher` (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present
     settings, compared with the best plan that the launcher can run, and `model` may be left out where these say it.
 
+    With `largest` it is the explicit plan at the longest sequence, the largest micro-batch or of the largest model of
+    the family that fits, and `largest` says which that is.
+
     `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
@@ -40,8 +52,12 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
 
         find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
         return estimate_imported(options, find_best=find_best)
+    if options.largest is not None:
+        from planner.one_job.explicit.largest import estimate_largest
+
+        return estimate_largest(options)
     if options.explicit:
-        from planner.one_job.cells.estimating_plan import estimate_plan
+        from planner.one_job.planning.estimating_plan import estimate_plan
 
         return estimate_plan(options)
     from planner.one_job.cells.estimating import estimate_cells
@@ -83,12 +99,31 @@ def smallest(options: SmallestOptions) -> Choice:
     return find_smallest(options)
 
 
+@takes(LargestOptions)
+def largest(options: LargestOptions) -> LargestPlan:
+    """Return the longest sequence, the largest micro-batch or the largest model of the family for which any plan fits,
+    with the best plan there."""
+    from planner.one_job.planning.largest import find_largest
+
+    return find_largest(options)
+
+
 @takes(SideBySideOptions)
 def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
     """Return the best plan on the cluster, and on each of the clusters `beside` it."""
     from planner.one_job.planning.choices import side_by_side as find_side_by_side
 
     return find_side_by_side(options)
+
+
+@takes(AffordOptions)
+def afford(options: AffordOptions) -> Affordable:
+    """Return which of the clusters, and how many of its devices, ends a whole training within `budget` the fastest, or
+    within `days` (and `budget`) the cheapest, with all that was looked at; NothingFits, with the same, where nothing
+    is within. `output` is a file for its plan."""
+    from planner.one_job.planning.affording import afford as find_affordable
+
+    return find_affordable(options)
 
 
 def compare(

@@ -71,7 +71,7 @@ def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
     else:
         words |= {"dest": name, "required": required and not option.supplied}
     if entry.members == (bool,):
-        return words | {"action": "store_true" if entry.default is False else BooleanOptionalAction}
+        return words | {"action": "store_true" if entry.default is False else _OneWay}
     words |= {"action": _Collect if option.repeated else _Once}
     if entry.metavar is not None:
         words["metavar"] = entry.metavar
@@ -113,6 +113,25 @@ class _Once(Action):
         setattr(namespace, self.dest, values)
 
 
+class _OneWay(BooleanOptionalAction):
+    """A switch that is set or unset, not both: the last would win silently."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: dict[str, str] = vars(namespace).setdefault(SWITCHED, {})
+        before = given.setdefault(self.dest, option_string or "")
+        if before != option_string:
+            raise ArgumentError(self, f"found {before} and {option_string}, expected one of them")
+        super().__call__(parser, namespace, values, option_string)
+
+
+SWITCHED = "given_switches"
+"""Where a namespace keeps which switches were given, and how."""
 GIVEN = "given_options"
 """Where a namespace keeps which options were given."""
 

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from planner import api
 from planner.cli.arguments import chosen
-from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table, print_text
-from planner.shared.options.record import entries
-from planner.shared.options.search import FrontOptions, PlanOptions, SearchOptions, SideBySideOptions, SmallestOptions
-from profiles.errors import InputError
+from planner.cli.headline import print_largest
+from planner.cli.output import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    print_json,
+    print_table,
+    print_text,
+    print_written,
+    status,
+)
+from planner.shared.options.record import Options, entries
+from planner.shared.options.search import (
+    AffordOptions,
+    FrontOptions,
+    LargestOptions,
+    PlanOptions,
+    SearchOptions,
+    SideBySideOptions,
+    SmallestOptions,
+)
+from planner.shared.plan_file import plan_to_json
+from profiles.errors import InputError, NothingFits
 
 if TYPE_CHECKING:
+    from planner.one_job.planning.affording import Affordable
     from planner.one_job.planning.choices import Choice
 
 
-ASKED = {"--front": "against", "--meet": "meet_s", "--beside": "beside"}
+ASKED = {"--front": "against", "--meet": "meet_s", "--beside": "beside", "--largest": "largest"}
 """The questions, each with the option that asks it."""
 
 
@@ -24,12 +45,20 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     """Answer the question that takes several searches; False where none is asked."""
     choices: tuple[Choice, ...]
     asked = [flag for flag, name in ASKED.items() if getattr(arguments, name)]
+    limited = options.budget is not None or options.days is not None
+    if limited and (not asked or asked == ["--beside"]):
+        return _afford(arguments, options)
     if not asked:
         return False
-    one_plan = [entries(PlanOptions)[name].flag for name in options.changed() if name not in entries(SearchOptions)]
+    one_plan = _of_one_plan(options, LargestOptions if arguments.largest else SearchOptions)
+    if limited:
+        raise InputError(where="plan", key=asked[0], found="--budget or --days too", expected="one question")
     if len(asked) > 1 or one_plan:
         conflicting = ", ".join((*asked, *one_plan))
         raise InputError(where="plan", key=asked[0], found=conflicting, expected="one question, which has many plans")
+    if arguments.largest:
+        _answer_largest(arguments)
+        return True
     if arguments.against:
         choices = api.front(chosen(arguments, FrontOptions))
         title = f"{options.model} on {options.cluster}: no plan is better in both time and {arguments.against}"
@@ -46,34 +75,135 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     return True
 
 
-def _print(title: str, choices: tuple[Choice, ...]) -> None:
-    costs = any(choice.cost is not None for choice in choices)
-    columns = ("cluster", "devices", "iteration", "tokens/s", "memory", *(("cost",) if costs else ()), "energy", "plan")
+def _answer_largest(arguments: Namespace) -> None:
+    """The largest size that fits, and the best plan there."""
+    with status("searching"):
+        try:
+            answer = api.largest(chosen(arguments, LargestOptions))
+        except NothingFits as failure:
+            if arguments.json and isinstance(failure.result, dict):
+                print_json(failure.result)
+            raise
+    value = answer.largest.as_dict()
+    if arguments.json:
+        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value})
+        return
+    from planner.cli.plan_output import print_plan
+
+    print_largest(value)
+    print()
+    print_plan(answer.plan, every_assumption=arguments.assumptions)
+    print_written(arguments.output, None)
+
+
+def _of_one_plan(options: PlanOptions, others: type[Options]) -> list[str]:
+    """Options said that a question with many plans has not."""
+    return [entries(PlanOptions)[name].flag for name in options.changed() if name not in entries(others)]
+
+
+def _afford(arguments: Namespace, options: PlanOptions) -> bool:
+    """What is within a budget or so many days; where nothing is, what was looked at is printed before NothingFits is
+    raised."""
+    one_plan = _of_one_plan(options, AffordOptions)
+    if one_plan:
+        found = ", ".join(("--budget/--days", *one_plan))
+        raise InputError(where="plan", key=one_plan[0], found=found, expected="one question, which has many plans")
+    try:
+        answer = api.afford(chosen(arguments, AffordOptions))
+    except NothingFits as failure:
+        if failure.result is not None:
+            _print_affordable(cast("Affordable", failure.result), arguments, options)
+        raise
+    _print_affordable(answer, arguments, options)
+    return True
+
+
+def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOptions) -> None:
+    from planner.cli.training_output import print_training
+
+    if arguments.json:
+        print_json(answer.as_dict())
+        return
+    _print(f"{options.model}: {_limits(options)}", (*answer.choices, *answer.nothing), chosen_one=answer.chosen)
+    if answer.chosen is None or answer.chosen.described_training is None:
+        return
+    aim = "the cheapest" if options.days is not None else "the fastest"
+    print_text(f"chosen (*): {aim} of these, {answer.chosen.devices} devices of {answer.chosen.cluster}")
+    print_training(answer.chosen.described_training)
+    if not answer.is_sure(answer.chosen):
+        sure = answer.sure
+        instead = "" if sure is None else f"; that of {sure.devices} devices of {sure.cluster} is not"
+        print_text(f"within the limits as estimated; the far end of the 90% interval is beyond them{instead}")
+    if arguments.output is not None:
+        print(f"written to {arguments.output}")
+
+
+def _limits(options: PlanOptions) -> str:
+    limits = [f"a budget of {options.budget:,.0f}"] if options.budget is not None else []
+    limits += [f"{options.days:g} days"] if options.days is not None else []
+    return f"within {' and '.join(limits)}"
+
+
+def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None = None) -> None:
+    trained = any(choice.training is not None for choice in choices)
+    costs = any(choice.cost is not None for choice in choices) and not trained
+    whole = ("days", "cost", "90%") if trained else ()
+    columns = (
+        *(("",) if chosen_one else ()),
+        "cluster",
+        "devices",
+        "iteration",
+        "tokens/s",
+        "total",
+        *(() if trained else ("memory",)),
+        *(("cost",) if costs else ()),
+        *(whole or ("energy",)),
+        "plan",
+    )
     rows = []
     for choice in choices:
         if choice.plan is None:
             continue
         tokens = choice.plan.estimate.tokens_per_s_per_device
         row = (
+            *(("*" if choice is chosen_one else "",) if chosen_one else ()),
             choice.cluster,
             choice.devices,
             format_seconds(choice.iteration_time_s or 0.0),
+            format_count(tokens),
             format_count(None if tokens is None else tokens * choice.devices),
-            format_bytes(choice.needed_bytes),
+            *(() if trained else (format_bytes(choice.needed_bytes),)),
             *((None if choice.cost is None else f"{choice.cost:.3g}",) if costs else ()),
-            None if choice.energy_j is None else f"{choice.energy_j / 3.6e6:.3g} kWh",
+            *(_whole_cells(choice) if trained else (_energy(choice),)),
             _words(choice),
         )
         rows.append(row)
     if rows:
         print_table(title, columns, rows)
-        print_text(
-            "per iteration; memory is what the fullest device needs with its reserve; all modelled but what the"
-            " plans say was measured"
+        of_what = (
+            "days and cost of the whole training"
+            if trained
+            else "energy per iteration; memory is what the fullest device needs with its reserve"
         )
+        print_text(f"tokens/s per device and in total; {of_what}; all modelled but what the plans say was measured")
     for choice in choices:
         if choice.plan is None:
             print_text(f"{choice.cluster}: {choice.reason}")
+
+
+def _energy(choice: Choice) -> str | None:
+    return None if choice.energy_j is None else f"{choice.energy_j / 3.6e6:.3g} kWh"
+
+
+def _whole_cells(choice: Choice) -> tuple[str | None, str | None, str | None]:
+    """Days and cost of the whole training, the cost with its 90% interval."""
+    training = choice.training
+    if training is None:
+        return None, None, None
+    if training.price is None:
+        return f"{training.days:.3g}", None, None
+    low, high = training.interval_of(training.price)
+    return f"{training.days:.3g}", format_count(training.price), f"{format_count(low)} to {format_count(high)}"
 
 
 def _words(choice: Choice) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.explicit_output import print_explicit, time_rows
+from planner.cli.headline import print_assumptions, print_headline, print_labelled, print_largest
 from planner.cli.imported_output import print_imported
 from planner.cli.output import (
     format_bytes,
@@ -33,7 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     `estimate --from FORMAT SETTINGS --cluster C`."""
     add_options(parser, EstimateOptions)
     parser.add_argument(
-        "--assumptions", action="store_true", help="list what was guessed and the command that would measure it"
+        "--assumptions",
+        action="store_true",
+        help="list all that was assumed, and what was guessed with the command that would measure it",
     )
     parser.set_defaults(run=partial(_run, parser))
 
@@ -48,7 +51,7 @@ def _run(parser: ArgumentParser, arguments: Namespace) -> None:
         with status("estimating" if options.launcher is None else "comparing with the best plan"):
             result = api.estimate(options)
     except NothingFits as failure:
-        if isinstance(failure.result, dict):
+        if isinstance(failure.result, dict) and not arguments.json:
             _print(failure.result, arguments)
         raise
     _print(result, arguments)
@@ -61,30 +64,45 @@ def _print(result: dict[str, Any], arguments: Namespace) -> None:
         print_json(result)
     elif "launcher" in result:
         print_imported(result, guesses=arguments.assumptions)
+    elif "largest" in result:
+        if result["plan"] is not None:
+            print_largest(result["largest"])
+            print()
+            print_explicit(result, guesses=arguments.assumptions)
     elif "plan" in result:
         print_explicit(result, guesses=arguments.assumptions)
     else:
-        print_cells(result)
+        print_cells(result, every_assumption=arguments.assumptions)
 
 
-def print_cells(result: dict[str, Any]) -> None:
-    """A line per Cell, the best one marked; below it where that one's time goes and what was assumed."""
-    columns = ("", "stages", "micro-batches", "assembly", "iteration", "tokens/s", "MFU", "memory", "layer times")
-    about = f"{result['global_batch']} samples in {result['dtype']}; tokens/s and memory per device"
-    for (devices, device), cells in groupby(result["cells"], key=lambda cell: (cell["devices"], cell["device"])):
-        print_table(f"{result['model']} on {devices} x {device}: {about}", columns, [_row(cell) for cell in cells])
+def print_cells(result: dict[str, Any], *, every_assumption: bool = True) -> None:
+    """Print the best Cell first, then a line for each, and what was assumed."""
     best = next((cell for cell in result["cells"] if cell["best"]), None)
+    length = f" of {result['seq_len']:,} tokens" if result["seq_len"] else ""
+    about = f"{result['global_batch']:,} samples{length} an iteration in {result['dtype']}"
+    which = "the best Cell (*):" if best is not None else "no Cell fits"
+    print_text(f"{result['model']} on {result['cluster']}: {about}; {which}", indent="  ")
     if best is not None:
-        parts = ", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])
-        low, high = best["interval_90_s"]
-        print_text(f"best (*), 90%: {format_seconds(low)} to {format_seconds(high)}: {parts}")
-        print_text("each stage: " + "; ".join(_stages(best["split"])))
+        print_headline(best, best["devices"])
+        print_labelled("each stage", ["; ".join(_stages(best["split"]))])
+        basis = best["provenance"]
+        print_labelled(
+            "rests on", [f"layer times {basis['compute']}, communication {basis['communication'] or 'not needed'}"]
+        )
+        print_labelled("time in", [", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])])
+    print()
+    for (devices, device), cells in groupby(result["cells"], key=lambda cell: (cell["devices"], cell["device"])):
+        title = f"Cells on {devices} x {device}, tokens/s and memory of one device"
+        print_table(title, COLUMNS, [_row(cell) for cell in cells])
     failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(
         "not possible:",
         [f"{cell['devices']} x {cell['device']}, stages {cell['stages']}: {cell['reason']}" for cell in failed],
     )
-    print_notes("assumed:", result["assumptions"])
+    print_assumptions(result["assumptions"], every=every_assumption, effects=result.get("assumption_effects", ()))
+
+
+COLUMNS = ("", "stages", "batches", "assembly", "iteration", "tokens/s", "MFU", "memory", "fit")
 
 
 def _stages(split: list[dict[str, Any]]) -> list[str]:
@@ -117,7 +135,7 @@ def _row(cell: dict[str, Any]) -> tuple[object, ...]:
         format_count(cell["tokens_per_s_per_device"]),
         format_figure(cell["mfu"], ".1%"),
         format_bytes(cell["peak_memory_bytes"]),
-        cell["provenance"]["compute"],
+        cell["memory_fit"]["verdict"],
     )
 
 

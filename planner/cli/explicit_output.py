@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from planner.cli.headline import print_assumptions
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
+from planner.cli.training_output import print_training
 from planner.shared.plan_file import parse_plan
 from planner.shared.words import TIME_NAMES
 
 SMALLEST_SHARE = 0.0005
 """Of an iteration: what takes less is 0.0% of it."""
 
-MEMORY_COLUMNS = ("weights", "grads", "optim.", "activations", "temporary", "buffers", "reserve")
+MEMORY_COLUMNS = ("weights", "grads", "optim.", "activ.", "temp.", "buffers", "reserve")
 MEMORY_KEYS = ("weight", "gradient", "optimizer", "activation", "temporary", "communication", "reserve")
 
 
@@ -21,12 +23,11 @@ def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     """The plan and its figures, time and memory as tables, the whole training, what was assumed and guessed."""
     estimate = result["estimate"]
     print_figures(parse_plan(json.dumps(result["plan"]), "plan"))
-    print()
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     _print_memory(estimate)
     if estimate["training"] is not None:
-        print_notes("the whole training:", describe_training(estimate["training"]))
-    print_notes("assumed:", estimate["assumptions"])
+        print_training(estimate["training"])
+    print_assumptions(estimate["assumptions"], every=guesses, effects=estimate.get("assumption_effects", ()))
     if guesses:
         print_guesses(estimate["guesses"])
 
@@ -43,44 +44,17 @@ def time_rows(estimate: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _print_memory(estimate: dict[str, Any]) -> None:
     """A row for each stage; of those alike, the first with how many."""
+    most = max(rank[name] for rank in estimate["memory"] for name in ("needed_bytes", "device_memory_bytes"))
+    unit, size = ("GiB", 2**30) if most >= 2**30 else ("MiB", 2**20)
+    digits = 1 if max(rank["needed_bytes"] for rank in estimate["memory"]) >= 10 * size else 2
     alike: dict[tuple[str, ...], list[int]] = {}
     for rank in estimate["memory"]:
-        sizes = tuple(f"{rank[f'{part}_bytes'] / 2**30:.2f}" for part in MEMORY_KEYS)
-        needed = (f"{rank[name] / 2**30:.1f}" for name in ("needed_bytes", "device_memory_bytes"))
-        alike.setdefault((*sizes, *needed), []).append(rank["stage"])
+        names = [*(f"{part}_bytes" for part in MEMORY_KEYS), "needed_bytes", "device_memory_bytes"]
+        alike.setdefault(tuple(f"{rank[name] / size:.{digits}f}" for name in names), []).append(rank["stage"])
     columns = ("stage", *MEMORY_COLUMNS, "in all", "device")
     print_table(
-        "Memory of a rank in GiB", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
+        f"Memory of a rank in {unit}", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
     )
-
-
-def describe_training(training: dict[str, Any]) -> list[str]:
-    """Sentences about a whole training."""
-    said = [
-        f"{training['iterations']} iterations, {training['days']:.1f} days,"
-        f" {training['device_hours']:,.0f} device-hours",
-    ]
-    interval_s = training["checkpoint_interval_s"]
-    if interval_s is not None:
-        every = (
-            f"a checkpoint every {interval_s / 60:.1f} minutes"
-            if interval_s
-            else "checkpoints take no time (--checkpoint-time)"
-        )
-        said.append(f"goodput {training['goodput']:.1%}: {training['failures']:.1f} failures expected, {every}")
-    price, energy = training["price"], training["energy_kwh"]
-    said.append(
-        f"price {price:,.0f}, in the cluster file's currency"
-        if price is not None
-        else f"no price: {training['price_reason']}"
-    )
-    said.append(
-        f"no energy: {training['energy_reason']}"
-        if energy is None
-        else f"{energy:,.0f} kWh, every device at {training['power_share']:.0%} of its power throughout, hosts and"
-        " cooling not counted"
-    )
-    return said
 
 
 def print_guesses(guesses: list[dict[str, Any]]) -> None:

@@ -11,7 +11,6 @@ from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.output import print_json, print_table
 from planner.shared.options.running import ExportOptions
-from profiles.errors import NothingFits
 
 
 class _Alone(Action):
@@ -39,12 +38,7 @@ def _run(arguments: Namespace) -> None:
     if arguments.list:
         _print_formats(api.export_formats(), as_json=arguments.json)
         return
-    try:
-        result = api.export(chosen(arguments, ExportOptions))
-    except NothingFits as failure:
-        if arguments.json:
-            print_json(failure.result)
-        raise
+    result = api.export(chosen(arguments, ExportOptions))
     if arguments.json:
         print_json(result)
         return

@@ -1,4 +1,5 @@
-"""The `cellplan` command: finds the sub-command, runs it, and turns what went wrong into an exit status.
+"""The `cellplan` command: finds the sub-command, runs it, and turns what went wrong into an exit status, a message and,
+with `--json`, a document.
 
 A sub-command is a module of this package with `add_arguments(parser)`, which names the function to run. Only the one
 that was asked for is imported, so `cellplan --help` costs next to nothing.
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from profiles.errors import InputError, MachineError, NothingFits
 
@@ -31,17 +32,26 @@ COMMANDS = {
     "jct": "completion times of jobs: train a predictor, predict, evaluate",
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
     "profiles": "measured profiles: export, import, show",
+    "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }
 
 
-MOST_LETTERS = 2000
-"""Of a message."""
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Python's own 700 has it look for garbage 140 times while a plan's modules are imported, which leave none."""
+OBJECTS_BETWEEN_COLLECTIONS = 200_000
+"""Python's own 700 has it look for garbage 140 times while a plan's modules are imported, which leave none; a plan of
+Llama-3 8B makes some 100,000."""
 
 
-class UsageError(Exception):
-    """The command line itself is wrong."""
+class UsageError(ValueError):
+    """The command line itself is wrong: `where` is the command, `key` the option; with what was `found` there and what
+    `expected`, as far as that is said."""
+
+    def __init__(self, message: str, *, where: str, error: argparse.ArgumentError | None = None) -> None:
+        super().__init__(f"{message} (see `{where} --help`)")
+        self.where, self.key = where, None if error is None else error.argument_name
+        wrong: BaseException | None = error
+        while wrong is not None and not hasattr(wrong, "found"):
+            wrong = wrong.__context__
+        self.found, self.expected = getattr(wrong, "found", None), getattr(wrong, "expected", None)
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,10 +59,18 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("exit_on_error", False)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, for all that parses."""
+        try:
+            return super().parse_known_args(args, namespace)
+        except argparse.ArgumentError as error:
+            raise UsageError(str(error), where=self.prog, error=error) from None
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
+        raise UsageError(message, where=self.prog)
 
 
 class _Version(argparse.Action):
@@ -65,14 +83,17 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser(selected: str | None) -> Parser:
-    """The parser of the whole command line; of the sub-commands, `selected` alone knows its arguments."""
+def make_parser(selected: str | None, *, alone: bool = False) -> Parser:
+    """The parser of the whole command line; of the sub-commands, `selected` alone knows its arguments; if `alone`, it
+    is the only one there."""
     parser = Parser(
         prog="cellplan", description="How fast a large model would train on a cluster, and which parallel plan is best."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
+        if alone and name != selected:
+            continue
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == selected:
             add_command_arguments(name, command)
@@ -90,31 +111,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 2 wrong input; 3 nothing fits; 4 the machine failed; 130 interrupted. What is not expected is our own bug
     and leaves with its traceback.
     """
-    if argv is None:  # the process is this command's alone
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    words = sys.argv[1:] if argv is None else list(argv)
+    if argv is not None:
+        return _status_of(argv)
+    # The process is this command's alone.
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    try:
+        return _status_of(sys.argv[1:])
+    finally:
+        gc.freeze()  # or Python looks once more through all that there is, before it leaves
+
+
+def _status_of(words: Sequence[str]) -> int:
     try:
         _run(words)
         print(end="", flush=True)
     except BrokenPipeError:  # the reader has seen enough, as in `cellplan models list | head -1`
         _discard_stdout()
-    except (UsageError, InputError) as error:
-        return _fail(str(error), 2)
-    except NothingFits as error:
-        return _fail(str(error), 3)
-    except MachineError as error:
-        return _fail(str(error), 4)
-    except OSError as error:
-        _discard_stdout()
-        place = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{place}{error.strerror or error}", 4)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except (UsageError, InputError, NothingFits, MachineError, OSError, MemoryError, KeyboardInterrupt) as error:
+        return _fail(error, words)
     return 0
 
 
 def _run(words: Sequence[str]) -> None:
-    parser = make_parser(next((word for word in words if not word.startswith("-")), None))
+    selected = next((word for word in words if not word.startswith("-")), None)
+    parser = make_parser(selected, alone=words[:1] == [selected] and selected in COMMANDS)
     try:
         arguments = parser.parse_args(words)
     except SystemExit:  # --help or --version is printed; errors are raised
@@ -122,12 +142,34 @@ def _run(words: Sequence[str]) -> None:
     arguments.run(arguments)
 
 
-def _fail(message: str, status: int) -> int:
-    line = " ".join(message.split())
-    if len(line) > MOST_LETTERS:  # what was found may be a word of a megabyte
-        line = f"{line[: MOST_LETTERS // 2]} ... {line[-MOST_LETTERS // 2 :]}"
-    print(f"cellplan: error: {line}", file=sys.stderr)
-    return status
+def _fail(error: BaseException, words: Sequence[str]) -> int:
+    """Say what went wrong in a line on stderr, and with `--json` in a document on stdout; return the exit status."""
+    from planner.shared.documents import command_of, describe_failure
+
+    document = describe_failure(error, command=command_of(words))
+    failure = document["failure"]
+    if isinstance(error, OSError) and error.filename is None:
+        _discard_stdout()  # which may be what failed, with a document half written
+    elif asks_json(words) and _speaks():
+        from planner.cli.output import print_json
+
+        try:
+            print_json(document)
+            print(end="", flush=True)
+        except OSError:
+            _discard_stdout()
+    print(f"cellplan: error: {failure['message']}", file=sys.stderr)
+    return int(failure["status"])
+
+
+def asks_json(words: Sequence[str]) -> bool:
+    """Return whether a command line asks for a document, wrong as it may be otherwise."""
+    return "--json" in words[: words.index("--") if "--" in words else None]
+
+
+def _speaks() -> bool:
+    """Whether this process prints the answer: of those that torchrun started, the first alone does."""
+    return os.environ.get("RANK", "0") == "0" or "MASTER_ADDR" not in os.environ
 
 
 def _discard_stdout() -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 from planner.shared.words import format_seconds as format_seconds
 from planner.shared.words import three_digits
 
-WIDTH = 100
+WIDTH = 80
 
 
 def print_json(value: object) -> None:
@@ -26,13 +26,20 @@ def print_json(value: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table of at most 100 columns on stdout, "-" for None. A column of figures is set right."""
+    """A table of at most 80 columns on stdout, "-" for None. A column of figures is set right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for number, name in enumerate(columns):
         cells = [row[number] for row in texts]
@@ -47,7 +54,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def print_text(text: str, *, indent: str = "") -> None:
-    """A paragraph of at most 100 columns; lines after the first are indented by `indent`."""
+    """A paragraph of at most 80 columns; lines after the first are indented by `indent`."""
     print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
@@ -116,6 +123,18 @@ def format_bytes(count: float | None) -> str:
         if count >= size:
             return f"{three_digits(count / size)} {unit}"
     return f"{three_digits(count)} B"
+
+
+def format_range(low: str, high: str) -> str:
+    """From the one to the other, with one unit where it is the same.
+
+    >>> format_range("30 GiB", "44.3 GiB"), format_range("4", "4"), format_range("900 MiB", "1.2 GiB")
+    ('30-44.3 GiB', '4', '900 MiB to 1.2 GiB')
+    """
+    if low == high:
+        return low
+    (least, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
+    return f"{least}-{high}" if unit == other else f"{low} to {high}"
 
 
 def format_count(count: float | None, of: str = "") -> str:

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text, spans
+from planner.cli.training_output import print_training
 
 
 def print_placed(result: dict[str, Any]) -> None:
@@ -33,6 +34,8 @@ def print_placed(result: dict[str, Any]) -> None:
         if len(score["sites_used"]) < len(result["sites"]):
             said += f", on {' and '.join(score['sites_used'])} (--all-sites: on every site all the same)"
         print_text(said)
+    if result["training"] is not None:
+        print_training(result["training"])
     print_notes("other ways:", [_way(way) for way in result["alternatives"]])
 
 

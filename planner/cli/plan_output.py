@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text, repeats
+from planner.cli.headline import print_assumptions, print_headline, print_labelled
+from planner.cli.output import (
+    format_bytes,
+    format_count,
+    format_range,
+    format_seconds,
+    print_table,
+    print_text,
+    repeats,
+)
+from planner.shared.words import SAFE_TAKEN
 
 if TYPE_CHECKING:
     from planner.one_job.search.certificate import Certificate
@@ -15,41 +26,63 @@ if TYPE_CHECKING:
 FEW_CHUNKS = 3
 FEW_STAGES = 4
 
-CAUSAL_TELLS = 0.97
-"""Below this share of the model's FLOPs, those with causal attention counted half are told too."""
+
+def print_plan(
+    plan: Plan,
+    certificate: Certificate | None = None,
+    *,
+    effects: Sequence[Mapping[str, Any]] = (),
+    every_assumption: bool = True,
+) -> None:
+    """Print the plan's figures, settings and stages, what vouches for it, what moves it most, and what it rests on."""
+    print_figures(plan, certificate)
+    print_assumptions(plan.assumptions, every=every_assumption, effects=effects)
 
 
-def print_plan(plan: Plan, certificate: Certificate | None = None) -> None:
-    """The plan's settings and stages, its estimate with what vouches for it, and what it rests on."""
-    print_figures(plan)
-    if certificate is not None:
-        print_text(describe_certificate(certificate), indent="  ")
-    print_notes("assumed:", plan.assumptions)
-
-
-def print_figures(plan: Plan) -> None:
-    """The plan's settings and stages, its estimate, and whether that is measured or modelled."""
-    batch = plan.batch
+def print_figures(plan: Plan, certificate: Certificate | None = None) -> None:
+    """Print the lines that matter first, and a row for each stage."""
+    batch, basis = plan.batch, plan.provenance
     types = {stage.device for stage in plan.stages}
-    devices = f"{len(plan.devices)} {' and '.join(sorted(types))}"
-    print_text(f"{plan.model.name} on {plan.cluster}: {batch.global_batch} samples an iteration on {devices}")
-    for sentence in describe_settings(plan):
-        print_text(f"  {sentence}", indent="    ")
+    length = f" of {plan.model.seq_len:,} tokens" if plan.model.seq_len else ""
+    print_text(
+        f"{plan.model.name} on {plan.cluster}: {batch.global_batch:,} samples{length} an iteration on"
+        f" {len(plan.devices)} {' and '.join(sorted(types))}",
+        indent="  ",
+    )
+    print_headline(asdict(plan.estimate), len(plan.devices))
+    print_labelled("", [sentence for sentence in plan.assumptions if sentence.startswith(SAFE_TAKEN)])
+    first, *others = describe_settings(plan)
+    print_labelled("plan", [describe_degrees(plan)])
+    print_labelled("batch", [first])
+    print_labelled("state", others)
+    print_labelled(
+        "rests on",
+        [
+            f"compute {basis.compute}, communication {basis.communication or 'not needed'}, memory {basis.memory}",
+            *([] if certificate is None else [describe_certificate(certificate)]),
+        ],
+    )
+    print()
     _print_stages(plan)
-    estimate, basis = plan.estimate, plan.provenance
-    print(f"iteration {format_seconds(estimate.iteration_time_s)}{_interval(plan)}")
-    rates = [f"{format_count(estimate.samples_per_s)} samples/s"]
-    if estimate.tokens_per_s_per_device is not None:
-        rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device")
-    rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
-    if estimate.mfu is not None:
-        causal = estimate.mfu * estimate.causal_tflops_per_device / estimate.tflops_per_device
-        half = f" (causal {causal:.1%})" if causal < CAUSAL_TELLS * estimate.mfu else ""
-        rates.append(f"MFU {estimate.mfu:.1%}{half}")
-    print(", ".join(rates))
-    print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
-    communication = basis.communication or "not needed"
-    print(f"compute {basis.compute}, communication {communication}, memory {basis.memory}")
+
+
+def describe_degrees(plan: Plan) -> str:
+    """How the devices share the work, in a line.
+
+    tp 2, pp 4 in 2 chunks, dp 8, recomputation full
+    """
+    stages = plan.stages
+    parts = []
+    for name in ("tp", "cp", "ep", "etp"):
+        degrees = _listed(str(getattr(stage, name)) for stage in stages)
+        if name == "tp" or (degrees != "1" and not (name == "etp" and all(stage.ep == 1 for stage in stages))):
+            parts.append(f"{name} {degrees}")
+    chunks = len(stages[0].chunks)
+    parts.append(f"pp {len(stages)}" + (f" in {chunks} chunks a stage" if chunks > 1 else ""))
+    parts.append(f"dp {_listed(str(stage.dp) for stage in stages)}")
+    kinds = _listed(stage.recompute.kind for stage in stages)
+    parts.append("no recomputation" if kinds == "none" else f"recomputation {kinds}")
+    return ", ".join(parts)
 
 
 def describe_settings(plan: Plan) -> list[str]:
@@ -113,11 +146,6 @@ def describe_events(certificate: Certificate) -> str:
     return f"run by events it takes {format_seconds(certificate.simulated_s)} ({same})"
 
 
-def _interval(plan: Plan) -> str:
-    low, high = plan.estimate.interval_90_s
-    return f" (90% interval {format_seconds(low)} to {format_seconds(high)})"
-
-
 def _print_stages(plan: Plan) -> None:
     """A row for each stage; of many, one for each run of those that are alike."""
     stages = plan.stages
@@ -135,21 +163,13 @@ def _print_stages(plan: Plan) -> None:
         span = str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
         layers = describe_layers(first) if len(run) == 1 else f"{_counted(first)} each"
         memory = sorted(stages[number].memory_bytes for number in run)
-        spread = _range(format_bytes(memory[0]), format_bytes(memory[-1]))
+        spread = format_range(format_bytes(memory[0]), format_bytes(memory[-1]))
         rows.append((span, layers, *_row(last, degrees, mixed=mixed), spread))
-    print_table("", ("stage", "layers", "devices", *degrees, "recompute", "compute", "communication", "memory"), rows)
-
-
-def _range(low: str, high: str) -> str:
-    """From the one to the other, with one unit where it is the same.
-
-    >>> _range("30 GiB", "44.3 GiB"), _range("4", "4"), _range("900 MiB", "1.2 GiB")
-    ('30-44.3 GiB', '4', '900 MiB to 1.2 GiB')
-    """
-    if low == high:
-        return low
-    (least, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
-    return f"{least}-{high}" if unit == other else f"{low} to {high}"
+    print_table(
+        "Stages; seconds of one micro-batch",
+        ("stage", "layers", "devices", *degrees, "recompute", "compute", "comm.", "memory"),
+        rows,
+    )
 
 
 def _sizes(stage: PlanStage) -> tuple[int, ...]:
@@ -164,7 +184,7 @@ def _counted(stage: PlanStage) -> str:
     sizes = _sizes(stage)
     if len(sizes) <= FEW_CHUNKS:
         return "+".join(map(str, sizes))
-    return f"{len(sizes)} chunks of {_range(str(min(sizes)), str(max(sizes)))}"
+    return f"{len(sizes)} chunks of {format_range(str(min(sizes)), str(max(sizes)))}"
 
 
 def describe_layers(stage: PlanStage) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_action
+from planner.cli.headline import describe_memory, print_labelled
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
 from planner.shared.words import RUN_PARTS
 
@@ -27,6 +28,9 @@ def _print(result: dict[str, Any], _: Namespace) -> None:
         indent="    ",
     )
     print_text("losses: " + ", ".join("none" if loss is None else f"{loss:.6f}" for loss in result["losses"]))
+    if estimated is not None:
+        print_labelled("memory", [f"measured {format_bytes(measured['peak_memory_bytes'])} peak; estimated:"])
+        print_labelled("", describe_memory(estimated))
     print()
     limiting = 0 if estimated is None else estimated["limiting_stage"]
     parts = measured["stages"][limiting]["breakdown"]
@@ -42,6 +46,8 @@ def _print(result: dict[str, Any], _: Namespace) -> None:
     print_table(f"An iteration of stage {limiting}", ("part", "measured", "estimated"), rows)
     _print_stages(measured, estimated)
     _print_traffic(measured["communication"])
+    profiled = result.get("profiled", {}).get("sentence")
+    print_notes("inputs:", [*([profiled] if profiled else []), *plan["changed_inputs"]])
     print_notes("where they part:", result.get("where_they_part", []))
     print_notes("noted:", result["notes"])
     if "learned" in result:
@@ -60,7 +66,8 @@ def _estimated_line(result: dict[str, Any]) -> str:
 
 
 def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) -> None:
-    """Memory of a CPU's worker is the growth of its process, which holds more than the tensors that are estimated."""
+    """Memory of a CPU's worker is the growth of its process, which holds more than the tensors that are estimated: what
+    its allocator keeps back, and buffers of libraries."""
     rows = []
     for number, stage in enumerate(measured["stages"]):
         beside = None if estimated is None else estimated["stages"][number]
@@ -75,6 +82,8 @@ def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) ->
         )
     columns = ("stage", "compute", "estimated", "peak memory", "estimated")
     print_table("A micro-batch's compute, and memory of a rank", columns, rows)
+    whole = f"the fullest worker's whole process {format_bytes(measured['process_peak_bytes'])}"
+    print_text(f"peak memory: measured is the {measured['peak_memory_is']}, estimated what tensors take; {whole}")
 
 
 def _print_traffic(traffic: list[dict[str, Any]]) -> None:

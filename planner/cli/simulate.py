@@ -39,7 +39,7 @@ def _run(arguments: Namespace) -> None:
     if arguments.json:
         print_json(answer)
     else:
-        print_sweep(answer["means"])
+        print_sweep(answer["means"], answer["notes"], answer["as_logged"])
 
 
 def _run_one(arguments: Namespace, checkpoint: Path | None) -> None:
@@ -48,7 +48,9 @@ def _run_one(arguments: Namespace, checkpoint: Path | None) -> None:
     if arguments.json:
         print_json(answer.as_dict())
     else:
-        print_run(answer.result, answer.notes, answer.bounds)
+        print_run(
+            answer.result, answer.notes, answer.bounds, None if answer.logged is None else answer.logged.as_dict()
+        )
 
 
 @contextmanager

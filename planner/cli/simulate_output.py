@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 MOST_REASONS = 5
 
 
-def print_run(result: Result, notes: Sequence[str], bounds: Bounds | None = None) -> None:
-    """The figures of one run, beside the bounds where there are some."""
+def print_run(
+    result: Result,
+    notes: Sequence[str],
+    bounds: Bounds | None = None,
+    logged: Mapping[str, Any] | None = None,
+) -> None:
+    """Print the figures of one run, beside those of the log and the bounds where there are some."""
     summary, timing = result.summary, result.timing
     ended = f"{summary.finished} of {summary.jobs} finished"
     others = [
@@ -37,11 +42,28 @@ def print_run(result: Result, notes: Sequence[str], bounds: Bounds | None = None
         ("violations", str(summary.violations)),
     ]
     print_table(f"{summary.policy} (modelled)", ("figure", "value"), rows)
+    if logged is not None:
+        _print_logged(summary, logged)
     if bounds is not None:
         _print_bounds(summary, bounds)
     reasons = Counter(result.reasons.values()).most_common()
     told = [f"{count} jobs unfinished: {reason}" for reason, count in reasons[:MOST_REASONS]]
     print_notes("Notes", [*told, *notes])
+
+
+def _print_logged(summary: Summary, logged: Mapping[str, Any]) -> None:
+    """The jobs as they fared where they were logged, beside this run."""
+    rows = [
+        (name, _hours(getattr(summary, key)), _hours(logged[key]))
+        for name, key in (
+            ("mean JCT", "jct_mean_s"),
+            ("p99 JCT", "jct_p99_s"),
+            ("mean queueing", "queue_mean_s"),
+            ("p99 queueing", "queue_p99_s"),
+            ("makespan", "makespan_s"),
+        )
+    ]
+    print_table("As logged", ("figure", "this run", "as logged"), rows)
 
 
 def _print_bounds(summary: Summary, bounds: Bounds) -> None:
@@ -62,8 +84,11 @@ def _print_bounds(summary: Summary, bounds: Bounds) -> None:
     print_table("What no policy can beat", ("figure", "this run", "bound", "gap"), rows)
 
 
-def print_sweep(means: Sequence[Mapping[str, Any]]) -> None:
-    """Means of several runs, with half the widths of their 95% intervals."""
+def print_sweep(
+    means: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), logged: Mapping[str, Any] | None = None
+) -> None:
+    """Print means of several runs, with half the widths of their 95% intervals, beside the log's own where it has
+    them, and the notes of the runs."""
     columns = ("policy", "load", "JCT, h", "queue, h", "p99, h", "through.", "restarts", "finished")
     rows = [
         (
@@ -74,8 +99,12 @@ def print_sweep(means: Sequence[Mapping[str, Any]]) -> None:
         )
         for mean in means
     ]
+    if logged is not None:
+        times = (f"{logged[key] / 3600:.3g}" for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s"))
+        rows.append(("as logged", "1", *times, "-", "-", str(logged["jobs"])))
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
     print_table(f"Means over {seeds} seeds ± half the 95% interval (modelled)", columns, rows)
+    print_notes("Notes", notes)
 
 
 def _interval(value: Mapping[str, float | None], unit: float = 1.0) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from estimator.host.cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
-from models_zoo.model import Model
-from profiles.cluster import Cluster
+from models_zoo.model import Model, without_dropout
+from planner.shared.options.values import margin_bytes
+from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.measurements import DeviceRates, device_from_rates
@@ -40,16 +42,51 @@ def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
 
 
 def load_place(
-    text: str, model: Model, *, store: ProfileStore | None, dtype: DType | None, seq_len: int, optimizer: str
+    text: str,
+    model: Model,
+    *,
+    store: ProfileStore | None,
+    dtype: DType | None,
+    seq_len: int,
+    optimizer: str,
+    margin: str | None = None,
 ) -> Cluster:
-    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them (in
-    `dtype`; None: in bf16)."""
+    """Return the cluster that `text` means, with `margin` of each device's memory left free; this host's own devices
+    are described by what `store` has measured on them (in `dtype`; None: in bf16)."""
 
     def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype or "bf16", seq_len, optimizer) if store else None
+        trained = without_dropout(model)
+        rates = _local_rates(store, trained, dtype or "bf16", seq_len, optimizer) if store else None
         return device_from_rates(rates) if rates else None
 
-    return load_cluster(text, local_device=local_device)
+    return _with_margin(load_cluster(text, local_device=local_device), margin)
+
+
+def _with_margin(place: Cluster, margin: str | None) -> Cluster:
+    """Return the cluster with `margin` (bytes with a unit, or a share) of each device's memory left free, and a note
+    that says so. Raise InputError where a device has no more than that."""
+    if margin is None or margin == "0":
+        return place
+
+    def kept(group: NodeGroup) -> NodeGroup:
+        device = group.device
+        free = margin_bytes(margin, device.memory_bytes)
+        if free >= device.memory_bytes:
+            expected = f"less than the {device.memory_bytes / 2**30:.4g} GiB of {device.name}"
+            raise InputError(where="plan", key="--memory-margin", found=margin, expected=expected)
+        return replace(group, device=replace(device, memory_bytes=device.memory_bytes - free, margin_bytes=free))
+
+    note = f"{margin} of each device's memory left free (--memory-margin)"
+    return replace(map_groups(place, kept), notes=(*place.notes, note))
+
+
+def trained_on(model: Model, place: Cluster) -> tuple[Model, tuple[str, ...]]:
+    """Return the model as it is trained on `place`, and what is assumed of it: this host's own workers are those of
+    `run`, which trains without dropout, so that estimates, profiles and runs are of the same layers."""
+    undropped = without_dropout(model)
+    if undropped is model or any(slot.device != LOCAL_DEVICE for slot in place.slots):
+        return model, ()
+    return undropped, ("without dropout, as `run` trains on this machine",)
 
 
 def load_any_place(text: str) -> Cluster:

@@ -15,6 +15,7 @@ from estimator.pricing.recipe import ScheduleName
 from planner.shared.plan_parts import (
     FileRecord,
     PlanMemory,
+    PlanMemoryFit,
     PlanRecipe,
     PlanTimeBreakdown,
     require,
@@ -214,7 +215,7 @@ class PlanEstimate(FileRecord):
     full), `causal_tflops_per_device` causal attention half, `hardware_tflops_per_device` recomputation as well.
 
     None: tokens of a model without tokens, `mfu` of a device without a known peak. `interval_90_s` is [low, high] of
-    the iteration, `memory_interval_90_bytes` of the peak.
+    the iteration, `memory_interval_90_bytes` of the peak; `memory_fit` holds the latter against the device.
     """
 
     iteration_time_s: float
@@ -229,6 +230,7 @@ class PlanEstimate(FileRecord):
     breakdown: PlanTimeBreakdown
     interval_90_s: tuple[float, float]
     memory_interval_90_bytes: tuple[int, int] | None = None
+    memory_fit: PlanMemoryFit | None = None
 
     def __post_init__(self) -> None:
         require(self.iteration_time_s > 0, f"iteration_time_s={self.iteration_time_s}", "above 0")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
+from models_zoo.catalogue import model_names
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode, names_code
 from planner.shared.inputs import load_any_place
@@ -26,7 +27,11 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
     for named in code.of_file if not names_code(reference) else ():
         expected = f"{named}, which {code.option} names, or no {code.option}"
         raise InputError(where=where, key="model.reference", found=repr(reference), expected=expected)
-    model = load_any_model(reference, code, where=where, key="model.reference")
+    model = load_any_model(reference, code, where=where, key="model.reference", fetches=False)
+    if (plan.model.seq_len is None) == bool(model.seq_len):
+        found = "null" if plan.model.seq_len is None else str(plan.model.seq_len)
+        expected = f"tokens of a sample, such as {model.seq_len}" if model.seq_len else "null: the model has no tokens"
+        raise InputError(where=where, key="model.seq_len", found=found, expected=expected)
     try:
         graph = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
     except InputError as error:
@@ -38,6 +43,13 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
             raise InputError(
                 where=where, key="model.sizes", found=f"{name}={stated}", expected=f"{actual}, as {reference} has now"
             )
+    if plan.model.name != model.name and reference in model_names():
+        raise InputError(
+            where=where,
+            key="model.name",
+            found=repr(plan.model.name),
+            expected=f"{model.name}, as {reference} is called",
+        )
     return model
 
 

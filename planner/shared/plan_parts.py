@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Self
 
+from estimator.pricing.headroom import MemoryFit
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.recipe import GradDType, Overlap, Software
@@ -89,7 +90,9 @@ class PlanRecipe(FileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMemory(FileRecord):
-    """Bytes on a rank of the stage at its fullest moment, by part; all but the reserve sum to `memory_bytes`."""
+    """Bytes on a rank of the stage at its fullest moment, by part; all but the reserve sum to `memory_bytes`.
+    `firm_reserve_bytes` of the reserve cannot be given back where the device is full.
+    """
 
     weight_bytes: int
     gradient_bytes: int
@@ -98,15 +101,21 @@ class PlanMemory(FileRecord):
     temporary_bytes: int
     communication_bytes: int
     reserve_bytes: int
+    firm_reserve_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        least = min(getattr(self, part.name) for part in fields(self))
+        least = min(getattr(self, part.name) or 0 for part in fields(self))
         require(least >= 0, f"memory of {least} bytes", "none below 0")
 
     @property
     def peak_bytes(self) -> int:
         """All parts but the reserve."""
-        return sum(getattr(self, part.name) for part in fields(self) if part.name != "reserve_bytes")
+        return sum(getattr(self, part.name) for part in fields(self) if not part.name.endswith("reserve_bytes"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMemoryFit(MemoryFit, FileRecord):
+    """How sure it is that the plan fits: the estimator's record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, gcd
 
+from estimator.cells.job import default_global_batch
 from estimator.pricing.software import Framework
+from models_zoo.model import Model
 from profiles.vocabulary import RecomputeKind
 
 TOKENS_PER_MICRO_BATCH = 8192
@@ -23,6 +25,18 @@ FEW_LAYERS = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
 
 LADDER: tuple[RecomputeKind, ...] = ("none", "selective", "full")
 """What is recomputed, from least to most: the first that fits is taken."""
+
+
+def usual_global_batch(model: Model, seq_len: int, devices: int, *, fine_tunes: bool = False) -> tuple[int, str]:
+    """Return samples of an iteration where a plan's nobody says, and the sentence that says so: the catalogue's, also
+    where these are fewer than the `devices` (tp, pp and cp share a sample), unless the job `fine_tunes`; else
+    `default_global_batch`."""
+    if model.global_batch is None or fine_tunes:
+        return default_global_batch(model, seq_len, devices, fine_tunes=fine_tunes)
+    return (
+        model.global_batch,
+        f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)",
+    )
 
 
 def default_micro_batch(framework: Framework, *, share: int, pp: int, seq_len: int) -> tuple[int, str]:

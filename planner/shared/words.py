@@ -32,6 +32,10 @@ TIME_NAMES = {
 """Parts of an estimated iteration, and their names for people."""
 
 
+SAFE_TAKEN = "the memory of this plan is safe"
+"""How the assumption begins that says why a plan was taken that is not quite the fastest."""
+
+
 def percent(share: float) -> str:
     """A change with its sign, in as many digits as it takes to see it.
 
@@ -61,4 +65,5 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def three_digits(value: float) -> str:
+    """Return a number in three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -29,7 +29,7 @@ from profiles.hardware import load_device
 from profiles.schema import validate_json
 from profiles.store import ProfileStore, import_profiles
 from profiles.vocabulary import AttentionKernel
-from tests.processes import HANGS_S, wait_until
+from tests.processes import HANGS_S, running, wait_until
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS: tuple[Framework, ...] = ("torch", "jax")
@@ -196,14 +196,9 @@ def test_steps_have_estimates_beside_them_that_rest_on_the_layers(runs: dict[str
 
 def test_a_run_that_is_killed_leaves_a_whole_file_and_no_worker(tmp_path: Path) -> None:
     arguments = ("--out", str(tmp_path), "--tiny", "--device", "cpu", "--framework", "torch", "--seconds", "100")
-    started = subprocess.Popen(
-        [sys.executable, "-m", "bench.gpu", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert started.stdout is not None
-    with started, started.stdout:
-        limit_s = time.monotonic() + HANGS_S
-        while not sections_begun(tmp_path / FILE, "torch") and time.monotonic() < limit_s:
-            time.sleep(0.02)
+    command = [sys.executable, "-m", "bench.gpu", *arguments]
+    with running(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as started:
+        wait_until(lambda: sections_begun(tmp_path / FILE, "torch"), "no section began")
         started.send_signal(signal.SIGTERM)
         assert started.wait(timeout=HANGS_S) == 130
     file = validate_json(BenchFile, (tmp_path / FILE).read_text(encoding="utf-8"), where=FILE)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from bench.real_runs.__main__ import MODELS, PLANS, Row, order_of_plans, write_plan
+from bench.real_runs.__main__ import (
+    MODELS,
+    PLANS,
+    RUNS,
+    Row,
+    Run,
+    estimate_again,
+    order_of_plans,
+    rows_of,
+    store_of,
+    write_plan,
+)
 from estimator.frontends.load import load_file_model
 from planner.one_job.running.program import program_of
 from planner.shared.plan_file import load_plan
@@ -32,9 +45,17 @@ def test_only_plans_that_differ_by_more_than_5_percent_have_an_order() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_plan_can_be_run(model: str, tmp_path: Path) -> None:
+    store = store_of(tmp_path, "torch", 0)
+    _put_rates(store)
+    for name in PLANS:
+        path = write_plan(model, name, tmp_path, store)
+        plan = load_plan(path)
+        assert program_of(plan, load_file_model(model), where=name).ranks == 2
+
+
+def _put_rates(store: Path) -> None:
     from estimator.host.cpu import cpu_name
 
-    store = tmp_path / "store.sqlite"
     with ProfileStore(store) as opened:
         opened.put_rates(
             DeviceRates(
@@ -48,7 +69,23 @@ def test_every_plan_can_be_run(model: str, tmp_path: Path) -> None:
                 flash_attention=True,
             )
         )
-    for name in PLANS:
-        path = write_plan(model, name, tmp_path, store)
-        plan = load_plan(path)
-        assert program_of(plan, load_file_model(model), where=name).ranks == 2
+
+
+def test_kept_runs_are_estimated_anew(tmp_path: Path) -> None:
+    store = store_of(tmp_path, "torch", 0)
+    _put_rates(store)
+    write_plan("gpt-mini", "dp2", tmp_path, store)
+    run = Run(
+        framework="torch",
+        model="gpt-mini",
+        plan="dp2",
+        round=0,
+        estimated_s=1e9,
+        estimated_parts={},
+        iteration_times_s=[3.0, 2.0],
+        measured_parts=[],
+    )
+    (tmp_path / RUNS).write_text(json.dumps([asdict(run), asdict(run)]))
+    (row,) = rows_of(estimate_again(tmp_path))
+    assert (row.measured_s, row.noise) == (2.0, 0.0)
+    assert row.estimated_s < 1e6

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -22,7 +23,7 @@ from bench.testbed.network import Network, emulated_network, why_not
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
-from tests.processes import GUARDIAN, HANGS_S, new_token, wait_until
+from tests.processes import GUARDIAN, HANGS_S, new_token, running, wait_until
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "bench" / "testbed" / "clusters"
@@ -183,15 +184,16 @@ def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
 
     def fail_inside() -> None:
         with emulated_network(cluster_of("four-sites")) as network:
-            started.append(subprocess.Popen([*network.seats[0].prefix, "sleep", "600"]))
+            started.append(stack.enter_context(running([*network.seats[0].prefix, "sleep", "600"])))
+            name = Path(f"/proc/{started[0].pid}/cmdline")
             # Only once `ip` has given way to it is it in the namespace: `ip`'s own words name it too.
-            while not Path(f"/proc/{started[0].pid}/cmdline").read_bytes().startswith(b"sleep"):
-                time.sleep(0.001)
+            wait_until(lambda: name.read_bytes().startswith(b"sleep"), "it did not begin")
             raise MachineError("of the run")
 
-    with pytest.raises(MachineError, match="of the run"):
-        fail_inside()
-    assert started[0].wait(timeout=HANGS_S) == -signal.SIGKILL
+    with ExitStack() as stack:
+        with pytest.raises(MachineError, match="of the run"):
+            fail_inside()
+        assert started[0].wait(timeout=HANGS_S) == -signal.SIGKILL
     assert not own_namespaces(os.getpid())
 
 
@@ -207,13 +209,14 @@ MAKER = textwrap.dedent(
 )
 
 
-def started_maker(token: str = "") -> subprocess.Popen[str]:
+@contextmanager
+def started_maker(token: str = "") -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", MAKER, str(CLUSTERS / "two-sites.yaml")]
     environment = {**os.environ, TOKEN: token}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
+    with running(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        yield process
 
 
 @pytest.mark.usefixtures("can_emulate")

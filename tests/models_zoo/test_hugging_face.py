@@ -13,6 +13,7 @@ import pytest
 from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
 from models_zoo.hugging_face import FAMILIES, LONGEST_DEFAULT_SEQ_LEN, load_config_model
+from models_zoo.hugging_face.table import family_names
 from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from profiles.errors import InputError
@@ -28,6 +29,7 @@ SMALL = {
 }
 GPT2 = {"vocab_size": 131, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64}
 OPT = {**{k: v for k, v in SMALL.items() if k != "intermediate_size"}, "ffn_dim": 80}
+FALCON = {"vocab_size": 131, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 MOE = {"moe_intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2}
 LATENT = {
     **{"moe_intermediate_size": 24, "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 2},
@@ -86,6 +88,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SMALL,
         SMALL | {"attention_bias": False, "tie_word_embeddings": True, "rotary_pct": 0.5},
         SMALL | {"use_parallel_residual": False},
+    ],
+    "falcon": [
+        FALCON,
+        FALCON | {"multi_query": False, "bias": True, "tie_word_embeddings": False, "ffn_hidden_size": 100},
+        FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
+        FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+        FALCON | {"parallel_attn": False, "alibi": True},
     ],
     "nemotron": [
         SMALL | {"num_key_value_heads": 2},
@@ -300,7 +309,7 @@ def test_gpt_oss_is_its_class_but_for_what_is_added_to_scores(tmp_path: Path) ->
 
 
 def test_every_family_has_variants() -> None:
-    assert (VARIANTS | HYBRIDS).keys() | {"gpt_oss"} == FAMILIES.keys()
+    assert (VARIANTS | HYBRIDS).keys() | {"gpt_oss", *family_names()} == FAMILIES.keys()
 
 
 PUBLISHED = json.loads(Path(__file__).with_name("published_configs.json").read_text())
@@ -418,7 +427,7 @@ LLAMA = {"model_type": "llama", **SMALL}
         ("[" * 100_000, ["more than 64 levels of lists and mappings"]),
         (
             {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
-            ["'mamba'", "MambaForCausalLM", "deepseek_v3"],
+            ["'mamba'", "MambaForCausalLM", "docs/models.md", "the nearest known is mamba2"],
         ),
         ({"hidden_size": 4}, ["no model_type", "llama"]),
         ({"model_type": "llama", "architectures": 3, "vocab_size": 4}, ["hidden_size: found nothing", "at least 1"]),

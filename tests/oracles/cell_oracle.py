@@ -19,7 +19,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import StageCost, price_stage
 from estimator.pricing.stage_work import stage_chunks
-from estimator.schedules import in_flight
+from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Experts, TransformerBlock
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible

@@ -18,7 +18,7 @@ from planner.shared.plan_file import save_plan
 from tests.hostile_modules import RUNAWAY
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.one_job.running.running_examples import put_own_rates
-from tests.processes import HANGS_S, new_token, wait_until
+from tests.processes import HANGS_S, new_token, running, wait_until
 
 ROOT = str(Path(__file__).parents[2])
 GONE_S = 5.0
@@ -105,7 +105,7 @@ def test_its_processes_end_with_it(
     """At once after the start, or in the middle of the work."""
     environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "planner.cli.main", *words(folder)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as parent:
+    with running(command, env=environment, stdout=subprocess.DEVNULL) as parent:
         await_some(count, worker, token, parent)
         with suppress(subprocess.TimeoutExpired):
             parent.wait(wait_s)
@@ -122,7 +122,7 @@ def test_what_code_of_the_users_has_started_ends_with_a_killed_command(
     started = tmp_path / "pid"
     environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path), RUNAWAY: str(started)}
     command = [sys.executable, "-m", "planner.cli.main", *words(tmp_path)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as parent:
+    with running(command, env=environment, stdout=subprocess.DEVNULL) as parent:
         wait_until(lambda: started.exists() and started.read_text(), lambda: f"there are {processes_with(token)}")
         assert is_running(int(started.read_text()))
         parent.kill()
@@ -148,7 +148,7 @@ def test_signals_end_its_processes_too(
     """As a terminal sends them: to all processes of its group. Only one of them speaks."""
     environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path), RUNAWAY: str(tmp_path / "pid")}
     command = [sys.executable, "-m", "planner.cli.main", *words(tmp_path)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as parent:
+    with running(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stderr is not None
         await_some(2, worker, token, parent)
         os.killpg(parent.pid, number)
@@ -167,7 +167,7 @@ def test_a_closed_terminal_ends_its_processes_too(token: str, tmp_path: Path) ->
     # The shell that a terminal starts leads its session, and what it starts is in front.
     shell = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     command = [sys.executable, "-c", shell, str(theirs), "-m", "planner.cli.main", *sweep_words(tmp_path)]
-    with subprocess.Popen(command, env=environment, pass_fds=(theirs,)) as parent:
+    with running(command, env=environment, pass_fds=(theirs,)) as parent:
         os.close(theirs)
         await_some(2, "multiprocessing.spawn", token, parent)
         os.close(ours)

@@ -19,6 +19,7 @@ from planner.cli.main import main
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from profiles.errors import MachineError
 from profiles.store import ProfileStore
+from tests.processes import all_running
 
 ROOT = Path(__file__).parents[2]
 TRACE = str(ROOT / "planner" / "many_jobs" / "traces" / "small.csv")
@@ -153,8 +154,8 @@ def test_two_at_once_keep_what_both_have_measured(tmp_path: Path) -> None:
     nccl_file(tmp_path)
     command = [sys.executable, "-m", "planner.cli.main", "comm", "fit", str(tmp_path / "nccl.txt")]
     commands = [[*command, "--op", "all_reduce", "--link", link, "--store", str(store)] for link in "abcd"]
-    started = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in commands]
-    assert [process.wait() for process in started] == [0] * 4
+    with all_running(commands, cwd=ROOT, stdout=subprocess.DEVNULL) as started:
+        assert [process.wait() for process in started] == [0] * 4
     with ProfileStore(store) as opened:
         opened.check()
         assert [table.link for table in opened.link_tables()] == list("abcd")
@@ -172,8 +173,8 @@ def test_two_at_once_on_one_checkpoint_come_to_what_one_comes_to(
     assert said([*words, "--jobs-csv", str(tmp_path / "alone.csv")], capsys) == (0, "")
     words += ["--checkpoint", str(tmp_path / "checkpoint"), "--checkpoint-every", "0", "--resume"]
     command = [sys.executable, "-m", "planner.cli.main", *words, "--jobs-csv", str(tmp_path / "both.csv")]
-    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [process.wait() for process in started] == [0, 0]
+    with all_running([command] * 2, cwd=ROOT, stdout=subprocess.DEVNULL) as started:
+        assert [process.wait() for process in started] == [0, 0]
     assert (tmp_path / "both.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
     assert not list(tmp_path.glob(".cellplan-*"))
 

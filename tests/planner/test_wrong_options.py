@@ -22,6 +22,17 @@ WRONG = (
     (f"plan {ONE} -o a.json --output b.json", "argument -o/--output: found it twice"),
     (f"simulate {TRACE} --seed 1 --seed 2", "argument --seed: found it twice"),
     ("estimate --from megatron a --from megatron b --cluster h100:1x8", "argument --from: found it twice"),
+    (
+        f"estimate {ONE} --tp 2 --sequence-parallel --no-sequence-parallel",
+        "-parallel: found --sequence-parallel and --no-sequence-parallel, expected one of them",
+    ),
+    (f"estimate {ONE} --user-code-limit 5", "--user-code-limit: found 5 seconds, and no code of yours, expected"),
+    ("models show gpt-tiny --user-code-limit 5", "--user-code-limit: found 5 seconds, and no code of yours"),
+    ("export plan.json --to megatron --user-code-limit 5", "--user-code-limit: found 5 seconds, and no code of yours"),
+    (f"simulate {TRACE} --user-code-limit 5", "--user-code-limit: found 5 seconds, and no code of yours"),
+    (f"simulate {TRACE} --policies fcfs,sjf --user-code-limit 5", "--user-code-limit: found 5 seconds, and no code"),
+    ("comm measure --ranks 1", "measure links: --ranks: found (1,), expected rank counts of at least 2"),
+    (f"plan gpt-tiny --cluster {'+'.join(['t4:1x1'] * 129)}", "cluster: found 129 terms in a cluster's short form"),
     ("estimate --from megatron @run.sh --cluster h100:1x8 --timeline a.svg", "--timeline: found --from too"),
     (f"estimate {ONE} --profiles torch --store none.sqlite", "--profiles: found torch without a store"),
     (f"plan {ONE} --code os:abort", "--code: found os:abort, expected --compare beside it"),
@@ -71,7 +82,8 @@ def test_an_option_that_cannot_count_is_refused_by_its_name(
 
 
 def test_a_profile_of_nothing_is_no_success() -> None:
-    layers = [{"measured": False, "reason": reason} for reason in ("needs 9 GiB more", BUDGET_SPENT)]
+    spent = f"{BUDGET_SPENT}; estimates model it"
+    layers = [{"measured": False, "reason": reason} for reason in ("needs 9 GiB more", spent)]
     with pytest.raises(NothingFits, match="no layer can be measured; the first: needs 9 GiB more") as failure:
         refuse_nothing({"layers": layers[:1]})
     assert failure.value.result == {"layers": layers[:1]}

@@ -150,7 +150,7 @@ def test_local_without_a_profile_says_what_to_run(asked: None) -> None:
         ("a100:0x8", "found 0 nodes of 8 devices in 'a100:0x8', expected at least 1 node"),
         ("a100:2x0", "found 2 nodes of 0 devices"),
         ("a1000:2x8", "cluster a1000:2x8: found an unknown device 'a1000', expected .* such as a100"),
-        ("h100:900000000x8", "found 7,200,000,000 devices in a cluster, expected at most 1,000,000"),
+        ("h100:900000000x8", "found 7,200,000,000 devices in a cluster, expected at most 262,144"),
         ("local:2x2", "expected local:1xWORKERS"),
         ("local:1x2+a100:1x8", "expected local:1xWORKERS, on its own"),
         ("nowhere.yaml", "No such file"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from profiles.errors import InputError, MachineError
 from profiles.measurements import DeviceRates, MeasurementKey, Origin, ProfileSet, canonical
 from profiles.store import ImportCount, ProfileStore, export_profiles, import_profiles
 from profiles.vocabulary import LinkTable, Shard
+from tests.processes import all_running
 from tests.profiles.profile_examples import BLOCK, KEY, MEASUREMENT, profile_sets
 from tests.seeds import examples
 
@@ -27,6 +29,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 WRITER = """
 import resource, sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from profiles.errors import MachineError
 from profiles.store import ProfileStore
@@ -45,9 +48,12 @@ except MachineError as error:
 """
 
 
-def start_writer(path: Path, name: str, count: int, most_bytes: int = 0) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name, str(count), str(most_bytes)],
+def writers(
+    names: str, path: Path, count: int, most_bytes: int = 0
+) -> AbstractContextManager[list[subprocess.Popen[str]]]:
+    """A process for each letter that puts so many profiles into the store at `path`."""
+    return all_running(
+        [[sys.executable, "-c", WRITER, str(path), name, str(count), str(most_bytes)] for name in names],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -210,10 +216,10 @@ def test_a_wrong_file_imports_nothing(tmp_path: Path) -> None:
 
 def test_several_processes_make_and_write_one_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    writers = [start_writer(path, name, 25) for name in ("a", "b", "c")]
-    for writer in writers:
-        output, _ = writer.communicate()
-        assert (writer.returncode, output.split()[-1]) == (0, "24")
+    with writers("abc", path, 25) as started:
+        for writer in started:
+            output, _ = writer.communicate()
+            assert (writer.returncode, output.split()[-1]) == (0, "24")
     with ProfileStore(path) as store:
         found = {profile.key.hardware for profile in store.profiles()}
     assert found == {"shared", *(f"{name} {number}" for name in "abc" for number in range(25))}
@@ -221,11 +227,11 @@ def test_several_processes_make_and_write_one_store(tmp_path: Path) -> None:
 
 def test_a_killed_process_loses_nothing_that_it_had_put(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    writer = start_writer(path, "a", 1_000_000)
-    assert writer.stdout is not None
-    printed = [int(writer.stdout.readline()) for _ in range(30)]
-    writer.send_signal(signal.SIGKILL)
-    printed += [int(line) for line in writer.communicate()[0].splitlines() if line.isdecimal()]
+    with writers("a", path, 1_000_000) as (writer,):
+        assert writer.stdout is not None
+        printed = [int(writer.stdout.readline()) for _ in range(30)]
+        writer.send_signal(signal.SIGKILL)
+        printed += [int(line) for line in writer.communicate()[0].splitlines() if line.isdecimal()]
     with ProfileStore(path) as store:
         found = {profile.key.hardware for profile in store.profiles()}
         assert found >= {f"a {number}" for number in printed[:-1]}
@@ -234,7 +240,8 @@ def test_a_killed_process_loses_nothing_that_it_had_put(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_the_machines_failure(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    output, _ = start_writer(path, "a", 1_000_000, most_bytes=200_000).communicate()
+    with writers("a", path, 1_000_000, most_bytes=200_000) as (writer,):
+        output, _ = writer.communicate()
     *_, last_number, message = output.splitlines()
     assert message.startswith(f"MachineError {path}: the profile store failed")
     with ProfileStore(path) as store:

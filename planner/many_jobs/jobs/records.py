@@ -14,16 +14,25 @@ from profiles.cluster import SiteLink
 from profiles.records import dataclass
 from profiles.vocabulary import DType
 
+AS_LOGGED = "as logged"
+"""Stands for the model of a job of which nothing is known but how long it ran on its devices."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What a job trains, as far as its speed goes: jobs with equal workloads share all Cells. `model` as on the command
-    line; `seq_len` None: the model's own."""
+    line; `seq_len` None: the model's own. Of `AS_LOGGED` `global_batch` is the devices that it ran on: on any other
+    number of them nothing is known of it."""
 
     model: str
     global_batch: int
     seq_len: int | None = None
     dtype: DType = "bf16"
+
+    @property
+    def logged_devices(self) -> int | None:
+        """The only devices on which it runs, an iteration a second; None: it is a model's."""
+        return self.global_batch if self.model == AS_LOGGED else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

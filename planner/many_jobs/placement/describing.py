@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from estimator.pricing.training import Training
 from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.current_links import Route
 from planner.many_jobs.sites.records import Alternative
+from planner.one_job.explicit.whole import describe_training
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.cluster_file import describe_cluster
@@ -18,9 +20,12 @@ from profiles.files import write_atomically
 from profiles.yaml_files import yaml_text
 
 
-def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[Alternative]) -> dict[str, Any]:
+def describe_placed(
+    job: PlacedJob, plan: Plan, ways: Sequence[Alternative], training: Training | None = None
+) -> dict[str, Any]:
     """Return the value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle;
-    `between_sites_s` what of an iteration would go if links between sites took no time."""
+    `between_sites_s` what of an iteration would go if links between sites took no time. `training`: what a whole one
+    takes, where that is asked for."""
     placement, estimate, basis = job.placement, plan.estimate, plan.provenance
     return {
         "model": plan.model.name,
@@ -43,6 +48,7 @@ def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[Alternative]) -> 
             "sites_used": list(job.sites_used),
             "idle_devices": len(job.idle),
         },
+        "training": None if training is None else describe_training(training),
         "alternatives": [way.to_json() for way in ways],
         "timing": dict(job.timing),
     }

@@ -29,10 +29,13 @@ from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacemen
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
+from planner.one_job.explicit.whole import prices_of
+from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.search.varied import with_cluster
 from planner.shared.inputs import load_place, open_existing, token_count
+from planner.shared.options.choices import off_defaults_sentence
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot
@@ -161,6 +164,8 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
     if isinstance(placed, NoSites):
         raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
     request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded)
+    request = with_prices(request, prices_of(options))
+    request = replace(request, assumptions=(*off_defaults_sentence(options), *request.assumptions))
     if topology is not filed:
         request = with_cluster(request, with_topology(request.cluster, topology))
     return Ground(request=request, demand=demand, table=table, filed=filed, links=links)
@@ -194,7 +199,13 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
 def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | None) -> Cluster:
     tokens = token_count(model, options.seq_len)
     place = load_place(
-        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
+        options.cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
     )
     if options.free is None:
         return place

@@ -109,6 +109,8 @@ class EstimatedCells:
 
     def options(self, workload: Workload, pool: str, devices: int) -> tuple[CellOption, ...]:
         """Return the Cells on so many devices that fit, for 1, 2, 4, ... stages (Crius section 6.1), fastest first."""
+        if workload.logged_devices is not None:
+            return _as_logged(workload, pool, devices)
         key = (workload, pool, devices)
         if key not in self._options:
             fitting: list[CellOption] = []
@@ -151,13 +153,19 @@ class EstimatedCells:
     def data_parallel_s(self, workload: Workload, pool: str, devices: int) -> float | None:
         """Seconds an iteration as a scheduler believes that profiles data parallelism alone (Crius section 8.1). Where
         that never fits on the pool it takes the smallest Cell that does to scale with the devices."""
+        if workload.logged_devices is not None:
+            return next((cell.iteration_time_s for cell in _as_logged(workload, pool, devices)), None)
         key = (workload, pool, devices)
         if key not in self._data_parallel:
             self._data_parallel[key] = self._believed_s(workload, pool, devices)
         return self._data_parallel[key]
 
     def least_devices(self, workload: Workload, pool: str) -> int | None:
-        """The smallest power of two on which some Cell fits; None where none does on the whole pool."""
+        """The smallest power of two on which some Cell fits; None where none does on the whole pool. What is known as
+        it was logged alone fits on its own devices."""
+        logged = workload.logged_devices
+        if logged is not None:
+            return logged if logged <= self.pools[pool].devices else None
         key = (workload, pool)
         if key not in self._least:
             total = self.pools[pool].devices
@@ -299,6 +307,13 @@ class EstimatedCells:
                 del self._pricings[next(iter(self._pricings))]
             self._pricings[key] = StagePricing(self._job(workload), hardware)
         return self._pricings[key]
+
+
+def _as_logged(workload: Workload, pool: str, devices: int) -> tuple[CellOption, ...]:
+    """The one Cell of what is known as it was logged alone, on the devices that it ran on."""
+    if devices != workload.logged_devices:
+        return ()
+    return (CellOption(pool=pool, devices=devices, stages=1, iteration_time_s=1.0, assembly=("dp",)),)
 
 
 def _seconds(value: object) -> float:

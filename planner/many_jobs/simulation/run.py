@@ -24,6 +24,8 @@ from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Set
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import check_timeline, save_timeline
 from planner.many_jobs.traces.assign import assign_workloads
+from planner.many_jobs.traces.job_models import with_job_models
+from planner.many_jobs.traces.logged import Logged, as_logged, overfilling
 from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import head, load, window
 from planner.shared.options.record import Progress
@@ -44,13 +46,14 @@ SCOPE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a source means. `notes`: what was left out, drawn or assumed."""
+    """What a source means. `notes`: what was left out, drawn or assumed. `logged`: how the jobs fared in the log."""
 
     jobs: tuple[Job, ...]
     pools: Mapping[str, Pool]
     cells: EstimatedCells
     notes: tuple[str, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
+    logged: Logged | None = None
 
 
 def check_files(options: SimulateOptions) -> None:
@@ -79,17 +82,25 @@ def save_files(options: SimulateOptions, result: Result) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
     """What `cellplan simulate` has to say: the result, what was left out, drawn or assumed, and where asked for what no
-    policy can beat. `skipped`: lines of the trace by why they were left out."""
+    policy can beat. `skipped`: lines of the trace by why they were left out; `logged`: how its jobs fared where it was
+    logged, where it says."""
 
     result: Result
     notes: tuple[str, ...]
     skipped: Mapping[str, int]
     bounds: Bounds | None = None
+    logged: Logged | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as values that `json.dumps` takes."""
         bounds = None if self.bounds is None else asdict(self.bounds)
-        more = {"bounds": bounds, "skipped_lines": dict(self.skipped), "notes": list(self.notes)}
+        logged = None if self.logged is None else self.logged.as_dict()
+        more = {
+            "bounds": bounds,
+            "as_logged": logged,
+            "skipped_lines": dict(self.skipped),
+            "notes": list(self.notes),
+        }
         return summary_json(self.result) | more
 
 
@@ -126,7 +137,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
         notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
-    return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds)
+    return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds, logged=inputs.logged)
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
@@ -172,9 +183,15 @@ def load_inputs(source: TraceOptions) -> Inputs:
     if source.head is not None:
         trace = head(trace, source.head)
     trace = load(trace, source.load)
+    if source.job_models is not None:
+        trace = with_job_models(trace, source.job_models)
+    notes += overfilling(trace, sum(pool.devices for pool in pools.values()))
     drawn = sum(not row.model for row in trace.rows)
     if drawn:
-        notes.append(f"{drawn} of {len(trace.rows)} rows name no model: theirs are drawn with seed {source.seed}")
+        notes.append(_without_model(source, drawn, len(trace.rows)))
+        if source.no_model == "keep-durations" and len(cluster.sites) > 1:
+            expected = "draw: over several sites jobs run plans of models"
+            raise InputError(where="simulate", key="--no-model", found=source.no_model, expected=expected)
     dtype = common_dtype(cluster)
     notes.append(f"everything trains in {dtype}, which all devices have")
     jobs = assign_workloads(
@@ -187,6 +204,7 @@ def load_inputs(source: TraceOptions) -> Inputs:
         unknown_device=source.unknown_device,
         deadlines=source.deadlines,
         dtype=dtype,
+        no_model=source.no_model,
     )
     spread = sum(job.devices > pools[job.pool].devices for job in jobs)
     if spread:
@@ -203,7 +221,18 @@ def load_inputs(source: TraceOptions) -> Inputs:
         notes.append(
             "jobs of policies over sites run explicit plans, also modelled; they share links between sites evenly"
         )
-    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes), skipped=trace.reasons)
+    logged = as_logged(trace) if source.load == 1 else None
+    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes), skipped=trace.reasons, logged=logged)
+
+
+def _without_model(source: TraceOptions, count: int, of: int) -> str:
+    """What is done with rows that name no model."""
+    if source.no_model == "keep-durations":
+        return (
+            f"{count} of {of} rows name no model: they run as long as logged, on as many devices as they asked for and"
+            " no others; their restarts read and write nothing (--no-model, --job-models)"
+        )
+    return f"{count} of {of} rows name no model: theirs are drawn with seed {source.seed} (--no-model, --job-models)"
 
 
 def options_of(

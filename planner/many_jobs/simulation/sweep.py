@@ -40,6 +40,8 @@ MEANS = (
     "violations",
 )
 """Figures of a run that are averaged over seeds."""
+SAID_ONCE = ("notes", "as_logged")
+"""Of a run, what is told once for all of them."""
 
 
 def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
@@ -55,12 +57,27 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
 
 
 def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
-    """Return the summary of each run (`runs`) and the `means` over the seeds; write the table of runs."""
+    """Return the summary of each run (`runs`), the `means` over the seeds, how the jobs fared where they were logged
+    (`as_logged`, null where the trace does not say) and the `notes` of the runs, each once; write the table of runs."""
     requests = make_requests(options)
     runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
     if options.csv is not None:
         write_atomically(options.csv, sweep_csv(runs))
-    return {"runs": list(runs), "means": summarize(runs)}
+    logged = next((run["as_logged"] for run in runs if run["as_logged"] is not None), None)
+    told = [{name: value for name, value in run.items() if name not in SAID_ONCE} for run in runs]
+    return {"runs": told, "means": summarize(runs), "as_logged": logged, "notes": notes_of(runs)}
+
+
+def notes_of(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the notes of the runs, each once; before one that not all have, the loads (or the seeds) of those that
+    do."""
+    said = []
+    for note in dict.fromkeys(note for run in runs for note in run["notes"]):
+        those = [run for run in runs if note in run["notes"]]
+        name = "load" if {run["load"] for run in those} != {run["load"] for run in runs} else "seed"
+        values = ", ".join(dict.fromkeys(f"{run[name]:g}" for run in those))
+        said.append(note if len(those) == len(runs) else f"({name} {values}) {note}")
+    return said
 
 
 def run_sweep(
@@ -94,7 +111,8 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
     """One run in this process: its summary, or its expected failure as a value, because exceptions with arguments of
     their own do not survive the way between processes."""
     try:
-        summary = summary_json(run_request(request, _inputs(request.part(TraceOptions))))
+        inputs = _inputs(request.part(TraceOptions))
+        summary = summary_json(run_request(request, inputs))
     except InputError as error:
         words = {"where": error.where, "key": error.key, "found": str(error.found), "expected": error.expected}
         return {"failed": "InputError", **words}
@@ -102,7 +120,11 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
         return {"failed": type(error).__name__, "message": str(error)}
     del summary["reasons"]
     asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
-    return asked | summary | {"policy": request.policy}
+    said = {
+        "notes": list(inputs.notes),
+        "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
+    }
+    return asked | summary | {"policy": request.policy} | said
 
 
 @lru_cache(maxsize=1)
@@ -180,7 +202,7 @@ def mean_of(values: Sequence[float]) -> dict[str, float | None]:
 
 def sweep_csv(runs: Sequence[dict[str, Any]]) -> str:
     """A row for each run."""
-    names = [name for name in runs[0] if name not in ("timing", "options")]
+    names = [name for name in runs[0] if name not in ("timing", "options", *SAID_ONCE)]
     timing = list(runs[0]["timing"])
     values = ([run[name] for name in names] + [run["timing"][name] for name in timing] for run in runs)
     return csv_text([[*names, *timing], *(["" if value is None else value for value in row] for row in values)])

@@ -39,10 +39,11 @@ JOB_COLUMNS = (
 def jobs_csv(result: Result) -> str:
     """A row for each job, in order of submission; an empty cell where there is no such figure. Figures in full, so that
     equal runs give equal files."""
-    return csv_text(_job_rows(result))
+    return csv_text(job_rows(result))
 
 
-def _job_rows(result: Result) -> Iterator[Sequence[object]]:
+def job_rows(result: Result) -> Iterator[Sequence[object]]:
+    """Yield the names of the columns, then a row of cells for each job, in order of submission."""
     yield JOB_COLUMNS
     table, rho = result.table, result.fairness
     for number, job in enumerate(result.jobs):

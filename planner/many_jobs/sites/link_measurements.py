@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from planner.many_jobs.sites.monitor import Basis, LinkMeasurement, figures_at, measurements_of
 from planner.many_jobs.sites.topology import Topology, make_topology
+from profiles.cluster_schema import Delay
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
 from profiles.records import dataclass
@@ -41,8 +42,8 @@ KEPT_HALF_LIVES = 64
 class _MeasurementModel(FileModel):
     between: list[str] = Field(min_length=2, max_length=2)
     at_s: float = Field(ge=0, allow_inf_nan=False)
-    bandwidth_bytes_per_s: float = Field(ge=0, allow_inf_nan=False)
-    latency_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    bandwidth_bytes_per_s: float = Field(ge=0, le=1e18)
+    latency_s: Delay | None = None
 
 
 class _LinksModel(FileModel):
@@ -162,6 +163,9 @@ def _of_state(data: Any, path: Path) -> list[LinkMeasurement]:
         if first == second:
             key = f"measurements[{number}].between"
             raise InputError(where=str(path), key=key, found=f"{first} twice", expected="two sites")
+        if 0 < row.bandwidth_bytes_per_s < 1:
+            key, found = f"measurements[{number}].bandwidth_bytes_per_s", f"{row.bandwidth_bytes_per_s:g}"
+            raise InputError(where=str(path), key=key, found=found, expected="0 (nothing came through), or 1 and more")
         measurements.append(
             LinkMeasurement(
                 between=(first, second),

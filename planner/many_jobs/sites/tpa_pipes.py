@@ -14,7 +14,7 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.schedules import flying_micro_batches
+from estimator.schedules.closed_form import flying_micro_batches
 from planner.many_jobs.sites.cut_layers import cut_layers
 from planner.many_jobs.sites.inside_tables import Part
 from planner.one_job.search.mixed.pricer import Pricer

@@ -7,13 +7,13 @@ from functools import cache
 
 from estimator.frontends.load import load_file_model
 from estimator.layers.graph import build_graph
-from planner.many_jobs.jobs.records import CellBook, Job, Pool
+from planner.many_jobs.jobs.records import AS_LOGGED, CellBook, Job, Pool, Workload
 from planner.many_jobs.traces.choosing import Chooser
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.records import Trace, TraceRow
 from planner.many_jobs.traces.workloads import TABLE_2, ModelFamily
-from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
+from planner.shared.options.simulate import Counts, NoModel, Oversize, UnknownDevice
 from profiles.errors import InputError
 from profiles.records import dataclass
 from profiles.vocabulary import DType, Shard
@@ -39,6 +39,7 @@ def assign_workloads(
     deadlines: tuple[float, float] | None = None,
     dtype: DType = "bf16",
     parameters_of: Callable[[str], int] | None = None,
+    no_model: NoModel = "draw",
 ) -> tuple[Job, ...]:
     """Return the jobs of a trace's rows, in its order.
 
@@ -66,6 +67,7 @@ def assign_workloads(
         unknown_device: rows that name a device no pool has: "refuse", or "draw" a pool.
         deadlines: rows without one get submit + duration x U(these two), e.g. `DEADLINE_SPANS`; None: none.
         dtype: what everything is trained in (`planner.many_jobs.scheduling.cell_book.common_dtype`).
+        no_model: rows that name no model: "draw" one, or "keep-durations" on as many devices as they asked for.
         parameters_of: parameters of a model, for the size of its checkpoints; by default counted from its layers.
 
     Raises:
@@ -78,6 +80,7 @@ def assign_workloads(
         choose=Chooser(trace.source, pools, cells, distribution, counts, oversize, unknown_device, dtype),
         checkpoints=Checkpoints(parameters_of or count_parameters),
         deadlines=deadlines,
+        no_model=no_model,
     )
     streams = [draws(seed, purpose, count) for purpose in PURPOSES]
 
@@ -90,6 +93,7 @@ class _JobMaker:
     choose: Chooser
     checkpoints: Checkpoints
     deadlines: tuple[float, float] | None
+    no_model: NoModel
 
     def job(
         self, row: TraceRow, by_pool: float, by_family: float, by_size: float, by_batch: float, by_deadline: float
@@ -99,6 +103,8 @@ class _JobMaker:
         names = choose.pools_of(row)
         devices = choose.devices_of(row, names)
         workload = choose.stated(row) if row.model else None
+        if workload is None and self.no_model == "keep-durations":
+            workload = Workload(model=AS_LOGGED, global_batch=devices, dtype=choose.dtype)
         pool = choose.pool_for(row, names, devices, workload, by_pool)
         if workload is None:
             workload = choose.drawn(pool, devices, (by_family, by_size, by_batch), row.global_batch)
@@ -139,7 +145,9 @@ def _deadline(row: TraceRow, spans: tuple[float, float], drawn: float) -> float:
 
 @cache
 def count_parameters(model: str) -> int:
-    """Return the parameters of the model that `model` names, counted from its layers."""
+    """Return the parameters of the model that `model` names, counted from its layers; 0 where none is known."""
+    if model == AS_LOGGED:
+        return 0
     loaded = load_file_model(model)
     return build_graph(loaded, shard=Shard(seq_len=loaded.seq_len), degrees=()).parameters
 

@@ -14,10 +14,11 @@ from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
-from planner.shared.inputs import load_place, token_count
-from planner.shared.options.estimate import DegreeOptions, EstimateOptions, WholeTrainingOptions
+from planner.shared.inputs import load_place, token_count, trained_on
+from planner.shared.options.estimate import DegreeOptions, EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.options.training import SoftwareOptions
+from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, most_on_one_node
 from profiles.efficiencies import load_operator_efficiencies
@@ -69,8 +70,17 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         raise InputError(where="estimate", found=lacking, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference, options.user_code)
     tokens = token_count(model, options.seq_len)
-    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
-    assumptions = list(place.notes)
+    place = load_place(
+        cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
+    model, undropped = trained_on(model, place)
+    assumptions = [*place.notes, *undropped]
     global_batch = options.global_batch
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)
@@ -94,7 +104,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],
         zero=(0, 1, 2, 3) if options.zero is None else (options.zero,),
         sequence_parallel=bool(options.sequence_parallel),
-        micro_batches=options.micro_batches,
+        micro_batches=options.micro_batches or "fit",
         micro_batch_per_rank=options.micro_batch,
     )
     return Request(
@@ -104,7 +114,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         devices=options.devices,
         stages=options.stages,
         rules=CellRules(partition=options.partition, formula=options.formula, assembly=options.assembly),
-        assumptions=(*assumptions, *_describe_defaults(job)),
+        assumptions=(*assumptions, *_describe_defaults(job), *model.notes),
         profiles=options.profiles,
     )
 

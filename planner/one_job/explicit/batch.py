@@ -9,20 +9,21 @@ from estimator.pricing.build import PipelineDegrees
 from estimator.pricing.software import Framework
 from models_zoo.model import Model
 from planner.shared.options.estimate import EstimateOptions
-from planner.shared.software_defaults import default_local_batch, default_micro_batch
+from planner.shared.software_defaults import default_local_batch, default_micro_batch, usual_global_batch
 from profiles.errors import InputError
 from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Samples an iteration, samples per rank and micro-batch, and sentences about what nobody said; smaller
-    micro-batches that may be taken instead where memory forces it, largest first, and `larger` ones that a team with
-    memory left may have settled for."""
+    """Samples an iteration, samples per rank and micro-batch, and sentences about what nobody said, of the batch and
+    (`chosen`) of the micro-batch; smaller micro-batches that may be taken instead where memory forces it, largest
+    first, and `larger` ones that a team with memory left may have settled for."""
 
     global_batch: int
     micro_batch_per_rank: int
     assumptions: tuple[str, ...]
+    chosen: tuple[str, ...] = ()
     smaller: tuple[int, ...] = ()
     larger: tuple[int, ...] = ()
 
@@ -32,27 +33,35 @@ LARGER = 4
 
 
 def choose_batch(
-    model: Model, seq_len: int, degrees: PipelineDegrees, options: EstimateOptions, framework: Framework
+    model: Model,
+    seq_len: int,
+    degrees: PipelineDegrees,
+    options: EstimateOptions,
+    framework: Framework,
+    *,
+    as_planned: bool = False,
 ) -> Batch:
     """Return the batch that `options` mean for the replicas and devices of `degrees`.
 
     A global batch that nobody gave is `default_global_batch`, rounded up to whole micro-batches (and, interleaved, to
-    whole rounds of the stages); under software that does not accumulate, a local batch for each replica. A micro-batch
-    that nobody gave is `default_micro_batch`. Raise InputError where they contradict.
+    whole rounds of the stages); under software that does not accumulate, a local batch for each replica; `as_planned`:
+    it is `usual_global_batch` in place of both. A micro-batch that nobody gave is `default_micro_batch`. Raise
+    InputError where they contradict.
     """
-    assumed = []
+    assumed, chosen = [], []
     dp, rounds = degrees.dp, degrees.pp if degrees.vpp > 1 else 1
     count, micro_batch, global_batch = options.micro_batches, options.micro_batch, options.global_batch
     if isinstance(count, int):
         return _from_count(count, micro_batch, dp, global_batch)
-    if count != "fit":
+    if count not in (None, "fit"):
         refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
-    if global_batch is None and not framework.accumulates:
+    if global_batch is None and not framework.accumulates and not as_planned:
         local = (micro_batch or default_local_batch(framework, seq_len, degrees.tp * degrees.cp)) * degrees.pp
         global_batch = dp * local
         assumed.append(f"global batch {global_batch}: {local} samples for each of {dp} replicas (--global-batch)")
     elif global_batch is None:
-        usual, sentence = default_global_batch(model, seq_len, degrees.devices)
+        usual_batch = usual_global_batch if as_planned else default_global_batch
+        usual, sentence = usual_batch(model, seq_len, degrees.devices, fine_tunes=options.fine_tunes)
         step = (micro_batch or 1) * dp * rounds
         global_batch = -(-usual // step) * step
         if global_batch != usual and (options.dp or micro_batch):
@@ -66,7 +75,7 @@ def choose_batch(
         share = global_batch // (dp * rounds)
         micro_batch, why = default_micro_batch(framework, share=share, pp=degrees.pp, seq_len=seq_len)
         plural = "sample" if micro_batch == 1 else "samples"
-        assumed.append(f"micro-batch of {micro_batch} {plural} per rank: {why} (--micro-batch)")
+        chosen.append(f"micro-batch of {micro_batch} {plural} per rank: {why} (--micro-batch)")
         smaller = tuple(n for n in range(micro_batch - 1, 0, -1) if share % n == 0)
         larger = tuple(n for n in range(micro_batch + 1, LARGER * micro_batch + 1) if share % n == 0)
     micro_batch = micro_batch or 1
@@ -78,6 +87,7 @@ def choose_batch(
         global_batch=global_batch,
         micro_batch_per_rank=micro_batch,
         assumptions=tuple(assumed),
+        chosen=tuple(chosen),
         smaller=smaller,
         larger=larger,
     )

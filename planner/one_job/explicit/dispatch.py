@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
-from planner.shared.options.estimate import EstimateOptions, WholeTrainingOptions
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
+from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 BESIDE_A_FILE = (
-    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit"),
+    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit", "memory_margin"),
     *entries(WholeTrainingOptions),
 )
 """Options that a plan file leaves open."""
@@ -20,7 +21,7 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
     """Return the explicit plan of a file, or of a model, a cluster and options. Raise InputError for both at once, or
     neither."""
     if options.plan is None:
-        return read_explicit(options, store=store)
+        return read_explicit(options, store=store, as_planned=True)
     if options.model is not None:
         expected = "one of them: the plan file names its model"
         raise options.wrong("plan", found=f"a model too ({options.model})", expected=expected)
@@ -29,4 +30,11 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
             option_said = f"{getattr(options, name)} beside --plan"
             raise options.wrong(name, found=option_said, expected="none: the plan file fixes it")
     recorded, code = load_plan(options.plan), options.user_code
-    return read_plan(recorded, where=str(options.plan), store=store, cluster=options.cluster, code=code)
+    return read_plan(
+        recorded,
+        where=str(options.plan),
+        store=store,
+        cluster=options.cluster,
+        code=code,
+        margin=options.memory_margin,
+    )

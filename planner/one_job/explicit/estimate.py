@@ -8,9 +8,8 @@ from typing import Any
 
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.recipe import Setup
-from estimator.pricing.training import Training, estimate_training
-from estimator.pricing.upkeep import POWER_SHARE
-from planner.one_job.explicit.batch import refuse
+from estimator.pricing.training import Training
+from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
@@ -20,7 +19,8 @@ from planner.one_job.explicit.unsaid import (
     widened_by_habits,
     widened_by_larger_batches,
 )
-from planner.shared.options.estimate import WholeTrainingOptions
+from planner.one_job.explicit.whole import describe_training, train_setup
+from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from profiles.records import dataclass
@@ -40,12 +40,14 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    """A plan with what it is estimated to take. `shortfall` None: it fits."""
+    """A plan with what it is estimated to take. `shortfall` None: it fits; `effects` are the assumptions that move it
+    most."""
 
     plan: Plan
     evaluation: Evaluation
     training: Training | None
     shortfall: str | None
+    effects: tuple[Effect, ...] = ()
 
 
 def estimate_explicit(
@@ -67,8 +69,9 @@ def estimate_explicit(
     return Estimated(
         plan=record_plan(setup, evaluation, reference=request.reference, assumptions=assumptions),
         evaluation=evaluation,
-        training=_training(setup, evaluation, whole),
+        training=train_setup(setup, evaluation, whole),
         shortfall=_shortfall(setup, evaluation),
+        effects=assumption_effects(setup, evaluation, assumptions, evaluate),
     )
 
 
@@ -87,24 +90,6 @@ def _taken_because(request: ExplicitRequest, setup: Setup) -> list[str]:
     if kind == usual != "none":
         why = f"what {setup.recipe.software.name} does by itself"
     return [*sentences, f"recomputation {kind}: {why} (--recompute)"]
-
-
-def _training(setup: Setup, evaluation: Evaluation, whole: WholeTrainingOptions | None) -> Training | None:
-    if whole is None or whole.train_tokens is None:
-        return None
-    if not setup.recipe.seq_len:
-        refuse("--train-tokens", f"{whole.train_tokens:g}", f"none: {setup.model.name} has no tokens")
-    training = estimate_training(
-        evaluation,
-        setup,
-        train_tokens=whole.train_tokens,
-        failures_per_device_day=whole.failure_rate,
-        checkpoint_s=whole.checkpoint_time,
-        restart_s=whole.restart_time,
-    )
-    if isinstance(training, Infeasible):
-        refuse("--failure-rate", training.reason, "a training that ends")
-    return training
 
 
 def largest_part(rank: RankMemory) -> str:
@@ -152,6 +137,7 @@ def describe_estimated(estimated: Estimated) -> dict[str, Any]:
                 for guess in evaluation.guesses
             ],
             "assumptions": list(plan.assumptions),
+            "assumption_effects": [asdict(effect) for effect in estimated.effects],
         },
     }
 
@@ -172,13 +158,4 @@ def _describe_rank(plan: Plan, evaluation: Evaluation, rank: RankMemory) -> dict
         "device_memory_bytes": evaluation.device_memory_bytes[rank.stage],
         "lacking_bytes": _lacking(evaluation, rank),
         "largest_part": largest_part(rank),
-    }
-
-
-def describe_training(training: Training) -> dict[str, Any]:
-    """A whole training; the power rule is part of the answer."""
-    return asdict(training) | {
-        "days": training.days,
-        "energy_kwh": training.energy_kwh,
-        "power_share": POWER_SHARE,
     }

@@ -9,7 +9,7 @@ from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, 
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.request import ExplicitRequest, canonical
-from planner.shared.inputs import load_place
+from planner.shared.inputs import load_place, trained_on
 from planner.shared.plan import Plan, PlanStage, device_types
 from planner.shared.plan_checks import cluster_of_file, load_plan_model, refuse_places
 from planner.shared.plan_parts import PlanRecipe
@@ -22,10 +22,16 @@ OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
 def read_plan(
-    plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None, code: UserCode = NO_CODE
+    plan: Plan,
+    *,
+    where: str,
+    store: ProfileStore | None,
+    cluster: str | None = None,
+    code: UserCode = NO_CODE,
+    margin: str | None = None,
 ) -> ExplicitRequest:
     """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`. `code` is what of the
-    user's own it may run.
+    user's own it may run, `margin` what of each device's memory is to stay free.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
@@ -39,11 +45,13 @@ def read_plan(
             dtype=plan.model.dtype,
             seq_len=plan.model.seq_len or 0,
             optimizer=plan.optimizer,
+            margin=margin,
         )
+    model, undropped = trained_on(model, place)
     slots, said = _places(plan, place, where)
     setup = setup_of_plan(plan, model, place, slots, where=where)
     # What was assumed when the plan was made still holds, but for what is said of another cluster.
-    kept = plan.assumptions if place.text == plan.cluster else (*place.notes, *plan.assumptions)
+    kept = plan.assumptions if place.text == plan.cluster else (*place.notes, *undropped, *plan.assumptions)
     return ExplicitRequest(
         reference=plan.model.reference, setups=(setup,), assumptions=tuple(dict.fromkeys((*said, *kept)))
     )
@@ -74,8 +82,7 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:
         _refuse(where, "stages[].attention", " and ".join(kernels), "one kernel for all stages")
-    if plan.optimizer not in OPTIMIZERS:
-        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
+    refuse_optimizer(plan, where=where)
     if plan.rank_axis_order != ("tp", "cp", "dp", "pp"):
         _refuse(where, "rank_axis_order", ", ".join(plan.rank_axis_order), "tp, cp, dp, pp")
     for number, stage in enumerate(plan.stages):
@@ -92,6 +99,12 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
             micro_batch=plan.batch.micro_batch,
         )
     )
+
+
+def refuse_optimizer(plan: Plan, *, where: str) -> None:
+    """Raise InputError for an optimizer that nobody here knows."""
+    if plan.optimizer not in OPTIMIZERS:
+        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
 
 
 def _refuse_unsaid(stage: PlanStage, key: str, where: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
+from estimator.pricing.headroom import memory_fit
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from planner.one_job.explicit.figures import SetupFlops, count_setup_flops, rate_setup
@@ -20,7 +21,7 @@ from planner.shared.plan import (
     Sharding,
     device_types,
 )
-from planner.shared.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, PlanTimeBreakdown
+from planner.shared.plan_parts import PlanMemory, PlanMemoryFit, PlanRecipe, PlanSoftware, PlanTimeBreakdown
 from planner.shared.version import VERSION
 
 
@@ -86,6 +87,7 @@ def record_estimate(setup: Setup, evaluation: Evaluation, flops: SetupFlops) -> 
         ),
         interval_90_s=evaluation.interval_90_s,
         memory_interval_90_bytes=evaluation.memory_interval_90_bytes,
+        memory_fit=PlanMemoryFit(**asdict(memory_fit(evaluation))),
     )
 
 

@@ -20,7 +20,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.one_job.explicit.sharding import open_stages, sharding, zero_stage
-from planner.shared.inputs import load_place, token_count
+from planner.shared.inputs import load_place, token_count, trained_on
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
@@ -39,20 +39,22 @@ class ExplicitRequest:
     """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
     (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said; `often` are features
     that nobody stated and that users of the software often have otherwise, `larger` samples of a rank's micro-batch,
-    likewise."""
+    likewise. `derived` are those of the assumptions that hold whatever is chosen: what follows from the degrees."""
 
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
     often: tuple[str, ...] = ()
     larger: tuple[int, ...] = ()
+    derived: tuple[str, ...] = ()
 
 
 def read_explicit(
-    options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None
+    options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None, as_planned: bool = False
 ) -> ExplicitRequest:
     """Return the setups behind `options`. Raise InputError where they contradict each other, the model or the cluster.
-    `model` None: what the options name; else a file of settings has it, and all that the software's recipes would."""
+    `model` None: what the options name; else a file of settings has it, and all that the software's recipes would.
+    `as_planned`: batch and sequence parallelism that nobody states are as `plan` has them, not as the software does."""
     reference, cluster = options.model, options.cluster
     if reference is None or cluster is None:
         lacking = "MODEL" if reference is None else "--cluster"
@@ -62,16 +64,29 @@ def read_explicit(
     habits = model is None
     model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
-    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
-    assumed = list(place.notes)
+    place = load_place(
+        cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
+    model, undropped = trained_on(model, place)
+    assumed = [*place.notes, *undropped]
     grid = _grid(model, place, options, assumed)
     slots = place.free_slots[: grid.devices]
     devices = tuple({slot.device: place.group_of(slot).device for slot in slots}.values())
     framework, dtype = training_software(options, model, devices, assumed, habits=habits)
-    grid = replace(grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, framework, assumed))
-    schedule = _schedule(options, grid, assumed)
-    batch = choose_batch(model, tokens, grid, options, framework)
+    grid = replace(
+        grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, None if as_planned else framework, assumed)
+    )
+    batch = choose_batch(model, tokens, grid, options, framework, as_planned=as_planned)
     assumed += batch.assumptions
+    derived = tuple(assumed)
+    schedule = _schedule(options, grid, assumed)
+    assumed += batch.chosen
     recipe = make_recipe(
         model,
         place,
@@ -90,9 +105,10 @@ def read_explicit(
     return ExplicitRequest(
         reference=reference,
         setups=setups,
-        assumptions=tuple(dict.fromkeys(assumed)),
+        assumptions=tuple(dict.fromkeys([*assumed, *model.notes])),
         often=often,
         larger=batch.larger,
+        derived=derived,
     )
 
 
@@ -124,7 +140,7 @@ def make_recipe(
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options.moe_imbalance,
         overlap=framework.overlap_under(zero) if options.overlap is None else frozenset(options.overlap),
-        software=overruled(framework.software_under(zero), options.feature),
+        software=overruled(framework.software_under(zero), options.features),
     )
     assumed += _defaults(options, recipe)
     return recipe
@@ -162,17 +178,19 @@ def _shares_tokens(
     tokens: int,
     grid: PipelineDegrees,
     options: EstimateOptions,
-    framework: Framework,
+    framework: Framework | None,
     assumed: list[str],
 ) -> bool:
-    """Whether tensor-parallel ranks share the tokens: as said, else as the software does wherever that can be."""
+    """Whether tensor-parallel ranks share the tokens: as said, else wherever that can be, under a `framework` as that
+    does."""
     if options.sequence_parallel is not None:
         return options.sequence_parallel
-    shares = framework.sequence_parallel and grid.tp > 1
-    shares = shares and refuse_degrees(model, replace(grid, sequence_parallel=True), seq_len=tokens) is None
+    wanted = grid.tp > 1 and (framework is None or framework.sequence_parallel)
+    shares = wanted and refuse_degrees(model, replace(grid, sequence_parallel=True), seq_len=tokens) is None
     if grid.tp > 1:
         word = "on" if shares else "off"
-        assumed.append(f"sequence parallelism {word}, as {framework.name} has it (--sequence-parallel)")
+        why = f"as {framework.name} has it" if framework else "as it is wherever it can be"
+        assumed.append(f"sequence parallelism {word}, {why} (--sequence-parallel)")
     return shares
 
 
@@ -248,7 +266,7 @@ def _frozen(options: TrainingOptions, model: Model) -> tuple[int, int] | None:
         layers = len(model.layers)
         if not 0 <= frozen[0] < frozen[1] <= layers:
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", f"FIRST:END within the model's layers 0:{layers}")
-        if options.lora:
+        if options.adapter_rank:
             refuse("--freeze, --lora", "both", "one of them: adapters freeze all layers")
         if frozen == (0, layers):
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", "a layer left that learns")
@@ -256,7 +274,7 @@ def _frozen(options: TrainingOptions, model: Model) -> tuple[int, int] | None:
 
 
 def _lora_rank(options: TrainingOptions, model: Model) -> int:
-    rank = options.lora or 0
+    rank = options.adapter_rank
     widths = [layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock)]
     if widths and rank > min(widths):
         refuse("--lora", rank, f"at most {min(widths)}: adapters narrower than the model's layers")
@@ -320,7 +338,7 @@ def _setups(
             shard=shard,
             recompute=kind,
             recompute_layers=layers,
-            offload=frozenset(options.offload),
+            offload=frozenset(options.offload or ()),
             devices=slots,
             blocks=blocks,
         )

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from estimator.schedules.orders import schedule_problem
 from models_zoo.user_code import names_code
+from planner.one_job.explicit.reading import refuse_optimizer
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
@@ -27,8 +29,13 @@ def list_formats() -> list[dict[str, str]]:
 
 def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
+    load_exporter(options.to)  # a format that is none is said before the file is read
+    return export_loaded(load_plan(options.plan), options)
+
+
+def export_loaded(plan: Plan, options: ExportOptions) -> dict[str, Any]:
+    """Return and write as `planner.api.export` the plan that was read from `options.plan`, or has that name."""
     exporter = load_exporter(options.to)
-    plan = load_plan(options.plan)
     if options.nearest and options.to not in TOOLS:
         expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
         raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)
@@ -55,6 +62,12 @@ def _check(plan: Plan, options: ExportOptions) -> None:
     """Raise InputError where the file's model or places are not those of what it names. A cluster manager's job does
     not need the model that a user's code makes."""
     where = str(options.plan)
+    refuse_optimizer(plan, where=where)
+    chunks = max(len(stage.chunks) for stage in plan.stages)
+    problem = schedule_problem(plan.schedule, len(plan.stages), chunks, plan.batch.micro_batches)
+    if problem is not None:
+        counts = f"{len(plan.stages)} stages of {chunks} chunks, {plan.batch.micro_batches} micro-batches"
+        raise InputError(where=where, key="schedule", found=f"{plan.schedule} with {counts}", expected=problem)
     if options.to in TOOLS or not names_code(plan.model.reference):
         load_plan_model(plan, options.user_code, where=where)
     check_places(plan, where=where)

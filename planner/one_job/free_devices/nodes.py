@@ -24,6 +24,7 @@ OTHER_NAMES = {
     "h100-mega-80gb": "h100",
     "rtx3090": "rtx-3090",
     "rtx4090": "rtx-4090",
+    "rtx5090": "rtx-5090",
     "mi300x-oam": "mi300x",
 }
 """Names that drivers and Google's node labels use and the catalogue has no alias for (`tesla-a100` is GKE's accelerator

@@ -1,1 +1,1 @@
-"""The commands `plan` and `explain`: which search answers a request, and what is said about its plan."""
+"""The commands `plan` and `estimate` of one plan: which search answers a request, and what is said about its plan."""

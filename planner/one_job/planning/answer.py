@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from planner.one_job.planning.searching import plan_model
+from estimator.pricing.training import Training
+from planner.one_job.explicit.effects import Effect
+from planner.one_job.explicit.whole import describe_training, read_whole
+from planner.one_job.planning.searching import kind_of_search, plan_model
+from planner.one_job.planning.whole_training import train_plan
 from planner.one_job.search.certificate import Certificate, certify
-from planner.shared.inputs import open_existing
+from planner.shared.inputs import load_any_place, open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
@@ -16,22 +20,31 @@ from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from planner.one_job.planning.plan_comparison import PlanComparison
+    from planner.one_job.planning.why import Asked, WhyNot
     from planner.one_job.search.explanation import Explanation
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer:
     """`certificate` None: nothing vouches for the plan, as for a Cell's. The others are None where they are not asked
-    for."""
+    for; `effects` are the assumptions that move the plan's figures most."""
 
     plan: Plan
     certificate: Certificate | None
     explanation: Explanation | None = None
     comparison: PlanComparison | None = None
+    effects: tuple[Effect, ...] = ()
+    why: tuple[WhyNot, ...] = ()
+    training: Training | None = None
+
+    @property
+    def described_training(self) -> dict[str, Any] | None:
+        """The whole training as a value that `json.dumps` takes."""
+        return None if self.training is None else describe_training(self.training)
 
     def to_json(self) -> str:
         """Return it as text: the plan as in its file, or an object with the plan and what was asked besides."""
-        if self.explanation is None and self.comparison is None:
+        if self.explanation is None and self.comparison is None and not self.why and self.training is None:
             return plan_to_json(self.plan)
         value = {"plan": json.loads(plan_to_json(self.plan))}
         if self.explanation is not None:
@@ -42,6 +55,12 @@ class PlanAnswer:
             from planner.one_job.planning.plan_comparison import describe_plan_comparison
 
             value["comparison"] = describe_plan_comparison(self.comparison)
+        if self.why:
+            from planner.one_job.planning.why import describe_why_not
+
+            value["why"] = [describe_why_not(answer) for answer in self.why]
+        if self.training is not None:
+            value["training"] = self.described_training
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
@@ -54,7 +73,9 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
         timeline_form(options.timeline)
     if options.compare is not None:
         load_plan(options.compare)
+    whole = read_whole(options)
     answer = _search(options)
+    training = None if whole is None else train_plan(whole, answer.plan, load_any_place(options.cluster))
     if options.output is not None:
         save_plan(answer.plan, options.output)
     comparison = None
@@ -73,14 +94,41 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
                 answer.plan, where="plan", store=opened, profiles=options.profiles, code=options.user_code
             )
         save_timeline(drawn, options.timeline)
-    return replace(answer, comparison=comparison)
+    return replace(answer, comparison=comparison, training=training)
 
 
 def _search(options: PlanOptions) -> PlanAnswer:
+    asked = _asked(options)
+    explanation = None
     if options.explain:
         from planner.one_job.planning.explaining import explain_model
 
         explanation = explain_model(options)
-        return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
+        if not asked:
+            return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
     planned = plan_model(options)
-    return PlanAnswer(plan=planned.plan, certificate=None if planned.best is None else certify(planned.best))
+    why: tuple[WhyNot, ...] = ()
+    if asked and planned.best is not None and planned.request is not None:
+        from planner.one_job.planning.why import explain_why_not
+
+        why = explain_why_not(planned.best, planned.request, asked, progress=options.say)
+    certificate = None if planned.best is None else certify(planned.best)
+    return PlanAnswer(
+        plan=planned.plan, certificate=certificate, explanation=explanation, effects=planned.effects, why=why
+    )
+
+
+def _asked(options: PlanOptions) -> tuple[Asked, ...]:
+    """What `--why` asks for, read before any search. Raise InputError where no search can tell."""
+    if not options.why:
+        return ()
+    from planner.one_job.planning.why import read_asked
+
+    asked = tuple(map(read_asked, options.why))
+    kind = kind_of_search(options)
+    if kind != "exact":
+        expected = "the exact search: no option of Cells, no traced module"
+        raise options.wrong("why", found=f"--search {kind}", expected=expected)
+    if options.profile_budget is not None:
+        raise options.wrong("why", found="--profile-budget too", expected="one of them")
+    return asked

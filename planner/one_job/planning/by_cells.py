@@ -15,6 +15,7 @@ from planner.one_job.cells.request import (
 )
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.tuning.crius import tune_cell
+from planner.shared.options.choices import SIZES
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.options.search import Search, SearchOptions
@@ -22,7 +23,7 @@ from planner.shared.options.training import CellOptions, JobOptions, SoftwareOpt
 from planner.shared.plan import Plan
 from profiles.store import ProfileStore
 
-SPACE_ALONE = ("fix", "max", "min", "tool", "allow", "limit", "profile_budget", "free", "no_offload")
+SPACE_ALONE = (*SIZES, "fix", "max", "min", "tool", "allow", "limit", "profile_budget", "free", "no_offload")
 """Options of the space of plans that a search of Cells knows nothing of."""
 
 

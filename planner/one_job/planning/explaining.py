@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
+from planner.one_job.planning.preferring import find_preferred
 from planner.one_job.planning.searching import kind_of_search, read_best
 from planner.one_job.search.best import Best, describe_found, find_best
 from planner.one_job.search.explain import explain
@@ -39,10 +40,11 @@ class Relief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Why there is no plan, and what would make one possible."""
+    """Why there is no plan, what would make one possible, and which plan lacks least (None where none was priced)."""
 
     reason: str
     reliefs: tuple[Relief, ...]
+    nearest: dict[str, Any] | None = None
 
 
 def explain_model(options: PlanOptions) -> Explanation:
@@ -57,22 +59,29 @@ def explain_model(options: PlanOptions) -> Explanation:
     with open_existing(options.store) as opened:
         request = read_best(options, store=opened)
         try:
-            return explain_request(request, progress=options.progress)
+            prefer_safe = options.memory_margin is None
+            return explain_request(request, prefer_safe=prefer_safe, progress=options.progress)
         except NothingFits as failure:
             lack = failure.result
             told = describe_lack(lack) if isinstance(lack, Lack) else None
-            raise NothingFits(str(failure), result={"plan": None, "explanation": told}) from None
+            nearest = lack.nearest if isinstance(lack, Lack) else None
+            result = {"plan": None, "nearest": nearest, "explanation": told}
+            raise NothingFits(str(failure), result=result) from None
 
 
-def explain_request(request: SearchRequest, *, progress: Progress | None = None) -> Explanation:
-    """The best plan of a request with its explanation: its neighbours, what changes would bring, what the user's
-    constraints cost."""
+def explain_request(
+    request: SearchRequest, *, prefer_safe: bool = False, progress: Progress | None = None
+) -> Explanation:
+    """Return the best plan of a request (`prefer_safe`: of equally fast ones a safe one) with its explanation: its
+    neighbours, what changes would bring, what the user's constraints cost."""
     steps = _Steps(progress)
     steps.begin("the best plan")
     try:
-        best = find_best(request, progress=steps.say)
+        best = (find_preferred if prefer_safe else find_best)(request, progress=steps.say)
     except NothingFits as failure:
-        raise NothingFits(str(failure), result=_explain_nothing(request, str(failure), steps)) from None
+        nearest = failure.result.get("nearest") if isinstance(failure.result, dict) else None
+        lack = replace(_explain_nothing(request, str(failure), steps), nearest=nearest)
+        raise NothingFits(str(failure), result=lack) from None
     limits = lifted(request)
     around = neighbours(request, best.winner.found)
     elsewhere = other_devices(request, best.winner.space.device)

@@ -97,7 +97,7 @@ def _memory(one: Plan, other: Plan) -> tuple[PartPair, ...]:
     if not isinstance(first, PlanMemory) or not isinstance(second, PlanMemory):
         return (peak,)
     values = [asdict(memory) for memory in (first, second)]
-    names = [name for name in values[0] if name != "reserve_bytes"]
+    names = [name for name in values[0] if not name.endswith("reserve_bytes")]
     return (*(PartPair(name=name, one=values[0][name], other=values[1][name]) for name in names), peak)
 
 

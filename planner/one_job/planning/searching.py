@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
+from estimator.pricing.evaluate import evaluate
 from models_zoo.layers import TracedLayer
+from planner.one_job.explicit.effects import Effect, assumption_effects
+from planner.one_job.explicit.whole import prices_of
+from planner.one_job.planning.preferring import find_preferred
+from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.shared.inputs import open_existing
+from planner.shared.options.choices import off_defaults_sentence
 from planner.shared.options.search import Search, SearchOptions
 from planner.shared.options.training import CellOptions
 from planner.shared.plan import Plan
@@ -23,17 +30,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A plan; with the exact search's request and result, None where the Cells were asked, or `chosen` where candidates
-    were run."""
+    were run. `effects`: the assumptions that move its figures most."""
 
     plan: Plan
     request: SearchRequest | None = None
     best: Best | None = None
     chosen: Chosen | None = None
+    effects: tuple[Effect, ...] = ()
 
 
 def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] | None = None) -> Planned:
-    """Return the best plan. Raise InputError for wrong input, NothingFits where there is none. `find` searches
-    otherwise."""
+    """Return the best plan, of equally fast ones a safe one unless a margin is stated. Raise InputError for wrong
+    input, NothingFits where there is none. `find` searches otherwise."""
     kind = kind_of_search(options)
     with open_existing(options.store) as opened:
         if kind != "exact":
@@ -48,8 +56,22 @@ def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] 
             measure = run_here(options.store, options.profiles or "torch")
             by_running = choose_by_running(request, budget_s=budget_s, measure=measure, progress=options.say)
             return Planned(plan=by_running.plan, request=request, chosen=by_running)
-        best = find(request) if find else find_best(request, progress=options.say)
-    return Planned(plan=best.plan, request=request, best=best)
+        if find is not None:
+            best = find(request)
+        elif options.memory_margin is None:
+            best = find_preferred(request, progress=options.say)
+        else:
+            best = find_best(request, progress=options.say)
+        effects = () if find is not None else _effects(best)
+    return Planned(plan=best.plan, request=request, best=best, effects=effects)
+
+
+def _effects(best: Best) -> tuple[Effect, ...]:
+    """What the assumptions that move the best plan's figures most are worth."""
+    winner, pricing = best.winner, best.winner.space.pricing
+    return assumption_effects(
+        winner.setup, winner.evaluation, best.plan.assumptions, lambda setup: evaluate(setup, pricing)
+    )
 
 
 def read_best(options: SearchOptions, *, store: ProfileStore | None) -> SearchRequest:
@@ -57,7 +79,9 @@ def read_best(options: SearchOptions, *, store: ProfileStore | None) -> SearchRe
     model = load_any_model(options.model, options.user_code)
     if options.search == "exact" and any(isinstance(layer, TracedLayer) for layer in model.layers):
         raise options.wrong("search", found="exact", expected="cells: a traced module is estimated by its Cells")
-    return read_search(options, store=store, objective=options.objective, limit=options.limit, model=model)
+    request = read_search(options, store=store, objective=options.objective, limit=options.limit, model=model)
+    request = with_prices(request, prices_of(options))
+    return replace(request, assumptions=(*off_defaults_sentence(options), *request.assumptions))
 
 
 def kind_of_search(options: SearchOptions) -> Search:

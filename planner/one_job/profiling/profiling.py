@@ -10,10 +10,11 @@ from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.frameworks import choose_framework, load_profiler
+from estimator.profiling.lookup import LOCAL_DEVICE
 from estimator.profiling.plan import ProfileTask, plan_profile
 from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
-from models_zoo.model import Model
+from models_zoo.model import Model, without_dropout
 from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import BUDGET_SPENT, StageRequest, cut_out, run_profile
 from planner.shared.inputs import load_any_place, token_count
@@ -72,7 +73,9 @@ def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, stor
 
 
 def _profile_shards(options: ProfileOptions, model: Model, setting: Setting, store: ProfileStore) -> dict[str, Any]:
-    part = model if options.stage is None else cut_out(model, options.stage)
+    # As `run` trains it on this host's CPU, and as estimates of its workers ask for it (`planner.shared.inputs`).
+    trained = without_dropout(model) if _device_name(setting) == LOCAL_DEVICE else model
+    part = trained if options.stage is None else cut_out(trained, options.stage)
     tasks = plan_profile(
         part,
         degrees=options.tp,
@@ -93,7 +96,8 @@ def _profile_shards(options: ProfileOptions, model: Model, setting: Setting, sto
 def refuse_nothing(result: dict[str, Any]) -> None:
     """Raise NothingFits where no layer could be measured for what it asks of the device."""
     reasons = [layer["reason"] for layer in result["layers"] if not layer["measured"]]
-    if reasons and len(reasons) == len(result["layers"]) and BUDGET_SPENT not in reasons:
+    spent = any(BUDGET_SPENT in reason for reason in reasons)
+    if reasons and len(reasons) == len(result["layers"]) and not spent:
         raise NothingFits(f"profile: no layer can be measured; the first: {reasons[0]}", result=result)
 
 

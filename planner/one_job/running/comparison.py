@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from statistics import mean
 from typing import Any
 
+from estimator.pricing.headroom import memory_fit
 from estimator.pricing.outcome import Evaluation, TimeBreakdown
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
@@ -124,6 +125,7 @@ def describe_measured(record: RunRecord, program: Program) -> dict[str, Any]:
         "samples_per_s": program.global_batch / record.iteration_time_s,
         "tokens_per_s_per_device": tokens / record.iteration_time_s / program.ranks if tokens else None,
         "peak_memory_bytes": max(record.peak_memory_bytes),
+        "process_peak_bytes": max(record.process_peak_bytes),
         "stages": [
             {
                 "stage": stage.number,
@@ -149,6 +151,8 @@ def describe_estimated(evaluation: Evaluation, program: Program) -> dict[str, An
         "samples_per_s": program.global_batch / seconds,
         "tokens_per_s_per_device": tokens / seconds / program.ranks if tokens else None,
         "peak_memory_bytes": evaluation.peak_memory_bytes,
+        "memory_interval_90_bytes": list(evaluation.memory_interval_90_bytes),
+        "memory_fit": asdict(memory_fit(evaluation)),
         "limiting_stage": evaluation.pipeline.bottleneck,
         "breakdown": asdict(estimated_parts(evaluation.breakdown)),
         "stages": [

@@ -24,6 +24,9 @@ from planner.one_job.running.jax_mesh import DP, EVERYWHERE, REPLICATE, SHARD, T
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-8, 0.01
 """AdamW's, as torch's defaults."""
+JOINED_BYTES = 2**20
+"""Gradients of fewer are summed over the replicas together."""
+
 MOMENTUM = 0.9
 
 State = dict[str, Array]
@@ -147,16 +150,17 @@ class StageWeights:
         return states
 
     def _reduce_body(self, gradients: Tree) -> Tree:
-        totals = {}
+        plain = {key: gradients[key][0] for key, leaf in self.leaves.items() if leaf.zero == 0}
+        totals = _sums_over_replicas(plain, self.leaves) if plain else {}
         for key, leaf in self.leaves.items():
             if leaf.zero >= 2:
-                total = lax.psum(gradients[key][0], REPLICATE)
+                totals[key] = lax.psum(gradients[key][0], REPLICATE)
             elif leaf.zero == 1:
-                total = lax.psum(leaf.scattered(gradients[key][0]), REPLICATE)
-            else:
-                total = lax.psum(gradients[key][0], DP)
-            totals[key] = _sum_of_copies(leaf, total) if leaf.copies > 1 else total
-        return totals
+                totals[key] = lax.psum(leaf.scattered(gradients[key][0]), REPLICATE)
+        return {
+            key: _sum_of_copies(leaf, totals[key]) if leaf.copies > 1 else totals[key]
+            for key, leaf in self.leaves.items()
+        }
 
     def _step_body(
         self,
@@ -178,6 +182,24 @@ class StageWeights:
             after[key] |= dict.fromkeys(_master(leaf), made)
             stepped[key] = made.astype(leaf.dtype)
         return stepped, after
+
+
+def _sums_over_replicas(gradients: Tree, leaves: Mapping[Key, Leaf]) -> Tree:
+    """Each gradient summed over all replicas: small ones of a kind joined to one sum, since one of a few KiB takes as
+    long as one of half a MiB."""
+    joined: dict[tuple[Any, bool], list[Key]] = {}
+    totals = {}
+    for key, gradient in gradients.items():
+        if gradient.size * gradient.dtype.itemsize < JOINED_BYTES:
+            joined.setdefault((gradient.dtype, leaves[key].is_split), []).append(key)
+        else:
+            totals[key] = lax.psum(gradient, DP)
+    for keys in joined.values():
+        flat = lax.psum(jnp.concatenate([gradients[key].reshape(-1) for key in keys]), DP)
+        ends = np.cumsum([gradients[key].size for key in keys])
+        for key, part in zip(keys, jnp.split(flat, ends[:-1].tolist()), strict=True):
+            totals[key] = part.reshape(gradients[key].shape)
+    return totals
 
 
 def gather_program(leaves: Mapping[Key, Leaf], keys: Iterable[Key], devices: StageDevices) -> Callable[[Tree], Tree]:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from estimator.communication.world_jax import JaxWorld, joined_world, local_coordinator
-from estimator.host.memory import keep_freed_memory
+from estimator.host.memory import keep_freed_memory, resident_peak_bytes
 from planner.one_job.running.data import Data
 from planner.one_job.running.exchange import Exchange
 from planner.one_job.running.iteration import run_iteration
@@ -102,7 +102,8 @@ def train(orders: Orders, world: JaxWorld, emit: Emit) -> None:
                 "spans": [span.to_json() for span in trainer.recorder.spans],
             }
         )
-    emit({"event": "done", "peak_memory_bytes": peak_growth_bytes(device, before)})
+    grown_bytes = peak_growth_bytes(device, before)
+    emit({"event": "done", "peak_memory_bytes": grown_bytes, "process_peak_bytes": resident_peak_bytes()})
     world.barrier("done")  # Nobody takes its connections down while another still reads from them.
 
 

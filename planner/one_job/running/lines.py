@@ -20,6 +20,7 @@ class Lines:
         self.steps, self.progress = steps, progress
         self.iterations: list[list[RankIteration]] = [[] for _ in range(ranks)]
         self.peaks = [0] * ranks
+        self.process_peaks = [0] * ranks
         self.software = ""
         self.reported = (0, "")
         self.refusal: InputError | None = None
@@ -44,6 +45,7 @@ class Lines:
                 self._report("training")
             case "done":
                 self.peaks[rank] = value["peak_memory_bytes"]
+                self.process_peaks[rank] = value.get("process_peak_bytes", 0)
             case "refused":
                 self.refusal = InputError(**{key: value[key] for key in ("where", "key", "found", "expected")})
 
@@ -63,5 +65,6 @@ class Lines:
             warm_ups=warm_ups,
             iterations=tuple(zip(*self.iterations, strict=True)),
             peak_memory_bytes=tuple(self.peaks),
+            process_peak_bytes=tuple(self.process_peaks),
             software=self.software,
         )

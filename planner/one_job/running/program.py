@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from numpy.typing import NDArray
 
@@ -24,7 +24,7 @@ from models_zoo.layers import (
     TracedLayer,
     TransformerBlock,
 )
-from models_zoo.model import Model, TokenInput
+from models_zoo.model import Model, TokenInput, undropped
 from models_zoo.parameters import Parameter, whole_array
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
@@ -259,15 +259,20 @@ def _stage(plan: Plan, number: int, stage: PlanStage) -> StageProgram:
 
 def _as_run(layer: Layer, plan: Plan) -> Layer:
     """Without dropout, and with the capacity that the plan states."""
-    if isinstance(layer, Embedding | TransformerBlock) and layer.dropout:
-        layer = replace(layer, dropout=False)
-    if isinstance(layer, Head) and layer.prediction:
-        blocks = tuple(cast(TransformerBlock, _as_run(block, plan)) for block in layer.prediction.blocks)
-        return replace(layer, prediction=replace(layer.prediction, blocks=blocks))
     factor = plan.recipe.moe_capacity_factor if plan.recipe else None
-    if factor is not None and isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts):
-        layer = replace(layer, feed_forward=replace(layer.feed_forward, capacity_factor=factor))
-    return layer
+    layer = undropped(layer)
+    if factor is None:
+        return layer
+    if isinstance(layer, Head) and layer.prediction:
+        blocks = tuple(_with_capacity(block, factor) for block in layer.prediction.blocks)
+        return replace(layer, prediction=replace(layer.prediction, blocks=blocks))
+    return _with_capacity(layer, factor) if isinstance(layer, TransformerBlock) else layer
+
+
+def _with_capacity(block: TransformerBlock, factor: float) -> TransformerBlock:
+    if not isinstance(block.feed_forward, Experts):
+        return block
+    return replace(block, feed_forward=replace(block.feed_forward, capacity_factor=factor))
 
 
 def _input_shape(layer: Layer, seq_len: int) -> tuple[int, ...]:

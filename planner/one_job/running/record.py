@@ -40,11 +40,13 @@ class RankIteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """All iterations, `iterations[step][rank]`, the warm-ups first, and each rank's peak of memory."""
+    """All iterations, `iterations[step][rank]`, the warm-ups first, and each rank's peak of memory: of what its
+    training took, and of its whole process on the host."""
 
     warm_ups: int
     iterations: tuple[tuple[RankIteration, ...], ...]
     peak_memory_bytes: tuple[int, ...]
+    process_peak_bytes: tuple[int, ...]
     software: str
 
     @property

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,10 @@ from estimator.host.capacity import WORKER_BYTES, process_limit, thread_limit
 from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import without_jax
-from planner.one_job.explicit.evaluation import evaluate_with_store
-from planner.one_job.explicit.reading import read_plan
+from planner.one_job.running.changed_inputs import Profiled, changed_inputs
 from planner.one_job.running.comparison import describe_estimated, describe_measured, differences, say_differences
 from planner.one_job.running.data import load_tokens
+from planner.one_job.running.estimating import estimate_as_run
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders, RunRecord
 from planner.one_job.running.traces import save_traces
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from estimator.profiling.setting import DeviceIdentity, Framework
 
 
+ALLOCATED, RESIDENT = "allocator's peak", "growth of the worker's resident memory from before it built its layers"
+"""What the peaks of memory of a run are."""
+
+
 def run_plan(options: RunOptions) -> dict[str, Any] | None:
     """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
     plan, path, world = load_plan(options.file), options.file, options.world
@@ -53,19 +57,21 @@ def run_plan(options: RunOptions) -> dict[str, Any] | None:
     with ExitStack() as stack:
         opened = _open(stack, options.store, writes=options.learn or options.profile)
         speaks = world is None or world.rank == 0
-        estimate = _Estimate(None, "not asked for on this rank")
+        estimate, profiled = _Estimate(None, "not asked for on this rank"), None
         if speaks:
             if options.trace is not None:
                 check_folder(options.trace, where="run", key="--trace")
-            if options.profile:
-                _profile(opened, program, options, on_gpu=on_gpu)
+            profiled = _profile(opened, program, options, on_gpu=on_gpu) if options.profile else None
             estimate = _estimate(plan, program, opened, options, on_gpu=on_gpu)
             if world is None and not on_gpu:
                 _check_memory(program, estimate.evaluation)
         record = _train(program, orders, options, report)
         if record is None:
             return None
-        return _describe(plan, program, record, estimate, opened, options, on_gpu=on_gpu)
+        result = _describe(plan, program, record, estimate, opened, options, on_gpu=on_gpu)
+        if profiled is not None:
+            result["profiled"] = asdict(profiled) | {"sentence": profiled.sentence}
+        return result
 
 
 def _check(program: Program, options: RunOptions) -> None:
@@ -143,8 +149,11 @@ def _open(stack: ExitStack, path: Path | None, *, writes: bool) -> ProfileStore:
 
 @dataclass(frozen=True, slots=True)
 class _Estimate:
+    """The estimate or why there is none, and in which inputs it differs from the plan file's."""
+
     evaluation: Evaluation | None
     reason: str | None
+    changed: tuple[str, ...] = ()
 
 
 def _estimate(plan: Plan, program: Program, store: ProfileStore, options: RunOptions, *, on_gpu: bool) -> _Estimate:
@@ -158,20 +167,12 @@ def _estimate(plan: Plan, program: Program, store: ProfileStore, options: RunOpt
     if not on_gpu:
         ensure_rate(store, Setting(threads=options.threads), program.dtype)
         cluster = None if local else f"local:1x{program.ranks}"
-    request = read_plan(_tp_fastest(plan, program), where=str(options.file), store=store, cluster=cluster)
-    setup = replace(request.setups[0], model=program.model)
-    evaluation = evaluate_with_store(setup, store=store, profiles=options.backend)
+    setup, evaluation = estimate_as_run(
+        plan, program, store, where=str(options.file), framework=options.backend, cluster=cluster
+    )
     if isinstance(evaluation, Infeasible):
         return _Estimate(None, evaluation.reason)
-    return _Estimate(evaluation, None)
-
-
-def _tp_fastest(plan: Plan, program: Program) -> Plan:
-    """The same plan with its ranks counted as estimates count them, and as `program` has them."""
-    stages = tuple(
-        replace(stage, ranks=programmed.ranks) for stage, programmed in zip(plan.stages, program.stages, strict=True)
-    )
-    return replace(plan, stages=stages, rank_axis_order=("tp", "cp", "dp", "pp"))
+    return _Estimate(evaluation, None, tuple(changed_inputs(plan, evaluation, setup.cluster.notes)) if local else ())
 
 
 def _check_memory(program: Program, evaluation: Evaluation | None) -> None:
@@ -189,9 +190,9 @@ def _check_memory(program: Program, evaluation: Evaluation | None) -> None:
         )
 
 
-def _profile(store: ProfileStore, program: Program, options: RunOptions, *, on_gpu: bool) -> None:
-    """Measures on one device what the plan's stages need and the store lacks, and how much busy workers slow down."""
-    from estimator.profiling.contention import ensure_contention
+def _profile(store: ProfileStore, program: Program, options: RunOptions, *, on_gpu: bool) -> Profiled:
+    """Measure on one device what the plan's stages need and the store lacks, and how much busy workers slow down."""
+    from estimator.profiling.contention import ensure_contention, stored_contention
     from estimator.profiling.plan import ProfileTask
     from estimator.profiling.run import profile_layers
     from estimator.profiling.setting import Setting
@@ -211,9 +212,11 @@ def _profile(store: ProfileStore, program: Program, options: RunOptions, *, on_g
     tasks = [
         ProfileTask(layer=layer, shard=shard, name=name, multiplicity=1) for (layer, shard), name in shards.items()
     ]
-    profile_layers(store, tasks, setting, progress=options.progress)
-    if not on_gpu:
-        ensure_contention(store, setting, program.ranks, program.dtype)
+    report = profile_layers(store, tasks, setting, progress=options.progress)
+    slowdown = None
+    if not on_gpu and program.ranks > 1 and program.ranks not in stored_contention(store, setting):
+        slowdown = ensure_contention(store, setting, program.ranks, program.dtype)
+    return Profiled(layers=report.measured, workers=program.ranks, slowdown=slowdown)
 
 
 def _train(
@@ -252,10 +255,11 @@ def _describe(
             "cluster": plan.cluster,
             "ranks": program.ranks,
             "estimated_iteration_time_s": plan.estimate.iteration_time_s,
+            "changed_inputs": list(estimate.changed),
         },
         "backend": options.backend,
         "device": "cuda" if on_gpu else "cpu",
-        "measured": describe_measured(record, program),
+        "measured": describe_measured(record, program) | {"peak_memory_is": ALLOCATED if on_gpu else RESIDENT},
         "estimated": None if evaluation is None else describe_estimated(evaluation, program),
         "estimated_reason": estimate.reason,
         "losses": [loss if math.isfinite(loss) else None for loss in record.losses],

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from estimator.host.memory import keep_freed_memory
+from estimator.host.memory import keep_freed_memory, resident_peak_bytes
 from models_zoo.torch_layers.parallel import DTYPES
 from planner.one_job.running.data import Data
 from planner.one_job.running.exchange import Exchange
@@ -53,7 +53,7 @@ def train(orders: Orders, *, rank: int, store: dist.Store, world_size: int, loca
             trainer = _build(program, orders, rank, recorder, device)
             emit({"event": "ready", "software": f"torch {torch.__version__}, python {platform.python_version()}"})
             _train(trainer, orders, rank, emit)
-        emit({"event": "done", "peak_memory_bytes": grown_bytes()})
+        emit({"event": "done", "peak_memory_bytes": grown_bytes(), "process_peak_bytes": resident_peak_bytes()})
         dist.barrier()  # Nobody takes its connections down while another still reads from them.
     finally:
         dist.destroy_process_group()

@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
-from estimator.schedules import simulate_schedule
+from estimator.schedules.simulate import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import SearchResult, search, search_parts
@@ -115,7 +115,7 @@ def _best_of(
     mixed = None if groups is None else groups.finish(below if first is None else first[0].value)
     candidate = None if mixed is None else _mixed_candidate(request, mixed)
     if candidate is None and first is None:
-        raise NothingFits(why_nothing(request, results))
+        raise NothingFits(why_nothing(request, results), result={"plan": None, "nearest": _describe_miss(results)})
     everywhere: list[SearchResult | MixedResult] = [
         *(result for _, result in results),
         *([] if mixed is None else [mixed]),
@@ -263,9 +263,9 @@ def sum_counts(counts: list[Counts]) -> Counts:
 def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]]) -> str:
     """A sentence about spaces without a plan that fits: the nearest miss, or what removed them all."""
     named = f"{request.reference} on {request.cluster.text}"
-    near = [(result.nearest, part) for part, result in results if result.nearest is not None]
-    if near:
-        miss, part = min(near, key=lambda pair: pair[0].lacking_bytes)
+    nearest = _nearest_miss(results)
+    if nearest is not None:
+        miss, part = nearest
         return (
             f"{named}: no plan fits; the nearest miss lacks {miss.lacking_bytes / 2**30:.1f} GiB a device:"
             f" {describe_found(miss)} on {part.device}"
@@ -287,6 +287,21 @@ def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchR
         for why, number in sorted(removed.items(), key=lambda pair: (not pair[0].startswith("your"), -pair[1]))
     )
     return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
+
+
+def _nearest_miss(results: list[tuple[DeviceSpace, SearchResult]]) -> tuple[Found, DeviceSpace] | None:
+    """The plan that lacks the least memory, and the space that it is of; None where none was priced."""
+    near = [(result.nearest, part) for part, result in results if result.nearest is not None]
+    return min(near, key=lambda pair: pair[0].lacking_bytes, default=None)
+
+
+def _describe_miss(results: list[tuple[DeviceSpace, SearchResult]]) -> dict[str, Any] | None:
+    """The nearest miss as a value that `json.dumps` takes."""
+    nearest = _nearest_miss(results)
+    if nearest is None:
+        return None
+    miss, part = nearest
+    return {"device": part.device, "plan": describe_found(miss), "lacking_bytes_per_device": int(miss.lacking_bytes)}
 
 
 def _state_refusal(part: DeviceSpace) -> str | None:

@@ -204,6 +204,9 @@ def lifted(request: SearchRequest) -> tuple[Variant, ...]:
         lifts.append((f"--recompute {limits.recompute[0]}{layers}", lambda before: replace(before, **free)))  # type: ignore[arg-type]
     if not limits.offload and part.device != LOCAL_DEVICE:
         lifts.append(("--no-offload", lambda before: replace(before, offload=True)))
+    if limits.shares_tokens is not None:
+        named = "--sequence-parallel" if limits.shares_tokens else "--no-sequence-parallel"
+        lifts.append((named, lambda before: replace(before, shares_tokens=None)))
     if limits.tool is not None:
         lifts.append((f"--tool {limits.tool}", lambda before: replace(before, tool=None)))
     if len(lifts) > 1:

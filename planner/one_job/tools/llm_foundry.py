@@ -25,7 +25,7 @@ from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED
 from planner.one_job.tools.base.settings import describe_unread, load_known, read_settings
 from planner.one_job.tools.base.tool import Rule, TrainingTool, backwards
-from planner.one_job.tools.base.writing import Task
+from planner.one_job.tools.base.writing import Task, note_rotary
 from planner.shared.options.estimate import EstimateOptions
 from profiles.vocabulary import DType
 
@@ -167,7 +167,9 @@ def _mpt(task: Task) -> dict[str, Any]:
         "rope": decoder.rotary_dim > 0,
     }
     if decoder.rotary_dim:
-        task.notes.append("rope_theta, the base of rotary positions, is not part of a plan: set the model's own")
+        note_rotary(task, "rope_theta")
+        base = decoder.traits.rope_base
+        attention |= {} if base is None else {"rope_theta": base}
     return {
         "name": "mpt_causal_lm",
         "init_device": "meta",

@@ -18,7 +18,7 @@ from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED, experts_split_as_all
 from planner.one_job.tools.base.shape import Chunk, Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
-from planner.one_job.tools.base.writing import Task
+from planner.one_job.tools.base.writing import Task, note_rotary
 from planner.shared.plan import Plan
 
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "muon": "muon"}
@@ -141,7 +141,7 @@ def _hardware(plan: Plan) -> str:
 
 
 def _architecture(task: Task) -> dict[str, Any]:
-    decoder, notes = task.decoder, task.notes
+    decoder = task.decoder
     sizes: dict[str, Any] = {
         "decoder_block": _decoder_block(decoder),
         "base_num_decoder_layers": decoder.blocks,
@@ -156,11 +156,14 @@ def _architecture(task: Task) -> dict[str, Any]:
         "enable_dropout": decoder.dropout,
         **({"dropout_rate": 0.1} if decoder.dropout else {}),
         "use_qk_norm": decoder.query_key_norm == "head",
+        **({} if decoder.traits.norm_eps is None else {"normalization_layer_epsilon": decoder.traits.norm_eps}),
     }
     if decoder.positions:
         sizes |= {"trainable_position_size": decoder.positions, "fused_qkv": True}
     else:
-        notes.append("rope_max_timescale, the base of rotary positions, is not part of a plan: set the model's own")
+        note_rotary(task, "rope_max_timescale")
+        base = decoder.traits.rope_base
+        sizes |= {} if base is None else {"rope_max_timescale": int(base)}
     if decoder.latent is not None:
         latent = decoder.latent
         sizes |= {

@@ -24,7 +24,7 @@ from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED
 from planner.one_job.tools.base.settings import describe_unread, load_known, read_settings
 from planner.one_job.tools.base.shape import Job, Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool, backwards
-from planner.one_job.tools.base.writing import Task, launcher_lines
+from planner.one_job.tools.base.writing import Task, launcher_lines, note_rotary
 from planner.shared.options.estimate import EstimateOptions
 from profiles.vocabulary import DType
 
@@ -170,7 +170,7 @@ def write_nanotron(task: Task) -> tuple[ExportFile, ...]:
         },
     }
     notes.append("steps, learning rate, checkpoints, tokenizer and data_stages (random tokens here) are yours")
-    notes.append("rope_theta, the base of rotary positions, is not part of a plan: set the model's own")
+    note_rotary(task, "rope_theta")
     if "dp" not in task.recipe.overlap:
         notes.append("gradients are summed beside backward, which the plan does not count on")
     script = task.script(default="run_train.py", about="run_train.py is nanotron's own: --script names another")
@@ -199,6 +199,8 @@ def _model(task: Task) -> dict[str, Any]:
             "max_position_embeddings": task.plan.model.seq_len,
             "tie_word_embeddings": decoder.tied,
             "vocab_size": decoder.vocab,
+            **({} if decoder.traits.rope_base is None else {"rope_theta": decoder.traits.rope_base}),
+            **({} if decoder.traits.norm_eps is None else {"rms_norm_eps": decoder.traits.norm_eps}),
         },
     }
 

@@ -17,7 +17,8 @@ CellKind = Literal["text", "count", "count_or_none", "number", "flag"]
 WORDS_FOR_TRUE = frozenset({"1", "true", "yes", "y"})
 WORDS_FOR_FALSE = frozenset({"0", "false", "no", "n"})
 MOST = 10**15
-"""Larger counts are typing errors: no run has so many of anything that is counted here."""
+"""Larger counts are typing errors: no run has so many of anything that is counted here. Nor is any figure larger than
+that times a thousand, or smaller than one in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,8 @@ def read_cell(column: Column, text: str, *, where: str) -> Cell:
     if column.kind == "number":
         if number is None or not 0 < number < math.inf:
             raise InputError(where=where, key=column.name, found=repr(text), expected="a finite number above 0")
+        if not 1e-3 / MOST <= number <= 1e3 * MOST:
+            raise InputError(where=where, key=column.name, found=repr(text), expected="a number from 1e-18 to 1e18")
         return number
     least = 0 if column.kind == "count_or_none" else 1
     if number is None or number != math.floor(number) or not least <= number <= MOST:

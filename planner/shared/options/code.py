@@ -9,7 +9,7 @@ from planner.shared.options.record import Option, Options
 from planner.shared.options.values import SECONDS
 from profiles.records import dataclass
 
-NAMING = ("model", "policy", "code")
+NAMING = ("model", "policy", "policies", "code")
 """Options whose values may name code: what the user writes there is meant to run."""
 
 
@@ -21,6 +21,13 @@ class CodeOptions(Options):
         float,
         Option("give up on code of yours, a package.module:factory, after so long (default: 300)", "SECONDS", SECONDS),
     ] = USER_CODE_LIMIT_S
+
+    def check(self) -> None:
+        """Raise InputError for a limit of code that nothing names."""
+        if "user_code_limit" in self.changed() and not self.user_code.named:
+            found = f"{self.user_code_limit:g} seconds, and no code of yours"
+            raise self.wrong("user_code_limit", found=found, expected="package.module:factory as what runs")
+        super().check()
 
     @property
     def user_code(self) -> UserCode:

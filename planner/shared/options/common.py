@@ -23,10 +23,17 @@ Tool = Literal[
     "maxtext",
     "llm-foundry",
     "nanotron",
+    "llama-factory",
+    "axolotl",
+    "peft",
 ]
 """Training frameworks whose limits are known."""
 Launcher = Literal["megatron", "torchtitan", "deepspeed", "llm-foundry", "nanotron"]
 """Those whose settings are read."""
+
+LargestOf = Literal["seq-len", "micro-batch", "model"]
+"""What may be asked for that is the largest that fits."""
+LARGEST = "the longest sequence, the largest micro-batch or the largest model of MODEL's family that fits"
 
 _MODEL = Option("a zoo name, a path to a Hugging Face config.json, or package.module:factory", "MODEL")
 _CLUSTER = Option("such as a100-80gb:2x8 (2 nodes of 8), a sum of such with +, local:1x2, or a YAML file", "C")

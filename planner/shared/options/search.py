@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from estimator.cells.rules import MicroBatchRule
+from planner.shared.options.choices import CHOICES, ChoiceOptions, unsaid
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
+from planner.shared.options.common import LARGEST, ClusterName, LargestOf, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
-from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
+from planner.shared.options.training import JOB, CellOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
+from planner.shared.options.whole import LimitedTrainingOptions
 from profiles.records import dataclass
-from profiles.vocabulary import ScheduleName, ZeroStage
+from profiles.vocabulary import ScheduleName
 
 Objective = Literal["time", "cost", "energy"]
 Search = Literal["exact", "cells", "crius"]
@@ -38,27 +39,17 @@ LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceOptions(TrainingOptions):
+class SpaceOptions(ChoiceOptions):
     """A model on a cluster, and which plans are open. None: open."""
 
     model: ModelName = field(kw_only=False)
     cluster: ClusterName
     devices: Annotated[int | None, JOB("devices of the cluster to use at most (default: all)")] = None
-    micro_batch: Annotated[int | None, JOB("samples per rank and micro-batch (default: open)")] = None
-    micro_batches: Annotated[
-        int | MicroBatchRule | None,
-        JOB("micro-batches an iteration (default: open); for Cells also a rule: crius, fit, best"),
-    ] = None
-    schedule: Annotated[
-        tuple[ScheduleName, ...] | None, SPACE("schedules to choose from (default: 1f1b,interleaved)")
-    ] = None
-    recompute: Annotated[
-        str, SPACE("auto (open; default), none, selective, full, or full:LAYERS of each stage", "RULE", RECOMPUTE)
-    ] = "auto"
-    zero: Annotated[ZeroStage | None, SPACE("what is sharded, 0 to 3 (default: open)")] = None
-    sequence_parallel: Annotated[bool, SPACE("no plan with tp without it (default: with it where it can be)")] = False
-    no_offload: Annotated[bool, SPACE("no optimizer state in host memory")] = False
-    fix: Annotated[tuple[str, ...], SPACE("such as pp=4", "NAME=N", repeated=True)] = ()
+    schedule: Annotated[tuple[ScheduleName, ...] | None, CHOICES(f"schedules to choose from {unsaid('schedule')}")] = (
+        None
+    )
+    no_offload: Annotated[bool, CHOICES(f"no optimizer state in host memory {unsaid('no_offload')}")] = False
+    fix: Annotated[tuple[str, ...], SPACE("such as pp=4 (as --pp 4) or devices=32", "NAME=N", repeated=True)] = ()
     max: Annotated[tuple[str, ...], SPACE("such as tp=8", "NAME=N", repeated=True)] = ()
     min: Annotated[tuple[str, ...], SPACE("such as dp=2", "NAME=N", repeated=True)] = ()
     tool: Annotated[Tool | None, SPACE("only what this training framework can run")] = None
@@ -75,7 +66,7 @@ class SpaceOptions(TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(CellOptions, SpaceOptions):
+class SearchOptions(LimitedTrainingOptions, CellOptions, SpaceOptions):
     """One search for the best plan."""
 
     command: ClassVar[str] = "plan"
@@ -109,6 +100,14 @@ class PlanOptions(CodeOfFileOptions, SearchOptions):
         bool,
         Option("also why: what binds, what other plans lose, what changes would bring (some thirty searches more)"),
     ] = False
+    why: Annotated[
+        tuple[str, ...],
+        Option(
+            "also why not: the best plan with this beside the best, as tp=8 or tp=8,recompute=full (several times)",
+            "NAME=VALUE",
+            repeated=True,
+        ),
+    ] = ()
     compare: Annotated[Path | None, Option("also the plan of this file beside it: what differs, and what it costs")] = (
         None
     )
@@ -141,6 +140,14 @@ class SmallestOptions(SearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LargestOptions(SearchOptions):
+    """The longest sequence, the largest micro-batch or the largest model of a family for which any plan fits."""
+
+    largest: Annotated[LargestOf, SEVERAL(LARGEST)]
+    output: PlanOutput = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SideBySideOptions(SearchOptions):
     """The best plan on the cluster, and on each of those `beside` it."""
 
@@ -150,7 +157,23 @@ class SideBySideOptions(SearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions(SpaceOptions):
+class AffordOptions(SideBySideOptions):
+    """A whole training within a budget or so many days, on some of the cluster's devices, or of those of the clusters
+    `beside` it."""
+
+    output: PlanOutput = None
+
+    def check(self) -> None:
+        """Raise InputError where no limit is said, or the plan is not the fastest."""
+        super().check()
+        if self.budget is None and self.days is None:
+            raise self.wrong("budget", found="no limit", expected="--budget, --days or both")
+        if self.objective != "time":
+            raise self.wrong("objective", found=self.objective, expected="time beside --budget and --days")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
     """A job to place over the sites of a cluster."""
 
     command: ClassVar[str] = "place"
@@ -177,6 +200,7 @@ class PlaceOptions(SpaceOptions):
         """Raise InputError for a schedule that plans over sites have not, a device type said twice, or ages of
         measurements where there are none."""
         super().check()
+        self.refuse_prices()
         for name in ("half_life", "now"):
             if name in self.changed() and not self.comm and self.links is None:
                 raise self.wrong(name, found=getattr(self, name), expected="--comm or --links beside it")

@@ -30,6 +30,7 @@ TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
 Fractional = Literal["round-up", "refuse"]
 Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]
+NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
 PolicyOption = str | int | float | bool | None
 
@@ -82,6 +83,16 @@ class TraceOptions(Options):
     lenient: Annotated[
         bool, TRACE("skip malformed lines and count them (not models or devices that there are not)")
     ] = False
+    job_models: Annotated[
+        Path | None,
+        TRACE(
+            "what jobs train that name no model: a CSV of job_id (or user, or job_type_or_name), model, global_batch"
+        ),
+    ] = None
+    no_model: Annotated[
+        NoModel,
+        TRACE("jobs that name no model: draw one, which scales, or keep their durations on the devices they asked for"),
+    ] = "draw"
     fractional: Annotated[Fractional, TRACE("parts of a GPU")] = "round-up"
     counts: Annotated[Counts, TRACE("devices as asked, or powers of two")] = "keep"
     oversize: Annotated[
@@ -156,6 +167,9 @@ class ReplayOptions(CodeOptions, TraceOptions):
     ] = None
     until_s: Annotated[float | None, RUN("end the simulation then", "S", SECONDS)] = None
 
+    def check(self) -> None:
+        """Of several policies some are code of the user's: whether none is, `SweepOptions` says of all."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions(ReplayOptions):
@@ -195,7 +209,9 @@ class SweepOptions(ReplayOptions):
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:
-        """Raise InputError where several are given beside the one that they are in place of, or one comes twice."""
+        """Raise InputError where several are given beside the one that they are in place of, or one comes twice; for a
+        limit of code that nothing names."""
+        CodeOptions.check(self)
         for single, several in (("policy", "policies"), ("load", "loads"), ("seed", "seeds")):
             values: tuple[Any, ...] | None = getattr(self, several)
             if values is None:

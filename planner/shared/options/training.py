@@ -11,7 +11,7 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
+from planner.shared.options.values import IMBALANCE, LAYERS, MARGIN, RATE, SAMPLES, TOKENS, Values, words_of
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
@@ -37,6 +37,15 @@ class JobOptions(CodeOptions):
     optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None
+    memory_margin: Annotated[
+        str | None,
+        JOB(
+            "leave so much of each device's memory free: 4GiB, or a share in per cent (default: none, but of plans that"
+            " are equally fast a safe one)",
+            "BYTES|SHARE",
+            MARGIN,
+        ),
+    ] = None
     store: StoreIfAny = None
 
     def check(self) -> None:
@@ -66,12 +75,37 @@ class SoftwareOptions(Options):
     vocab_pad: Annotated[int | None, SOFTWARE("pad the vocabulary to a multiple of this times tp")] = None
     freeze: Annotated[tuple[int, int] | None, SOFTWARE("layers that do not learn", "FIRST:END", LAYERS)] = None
     lora: Annotated[int | None, SOFTWARE("adapters of this rank learn, all else is frozen", "RANK")] = None
+    qlora: Annotated[
+        int | None,
+        SOFTWARE("as --lora, the frozen matrices of blocks held in 4 bits (NF4, widened for each use)", "RANK"),
+    ] = None
     overlap: Annotated[
         tuple[Overlap, ...] | None,
         SOFTWARE("communication beside compute: dp, tp, p2p, none (default: the software's)", values=OVERLAPS),
     ] = None
     moe_capacity: Annotated[float | None, SOFTWARE("capacity factor of experts (default: dropless)", "F", RATE)] = None
     moe_imbalance: Annotated[float, SOFTWARE("the fullest expert rank's tokens over the mean", "F", IMBALANCE)] = 1.0
+
+    @property
+    def adapter_rank(self) -> int:
+        """The rank of the adapters that learn; 0: none are asked for."""
+        return self.lora or self.qlora or 0
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether only a part of the model learns."""
+        return self.adapter_rank > 0 or self.freeze is not None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the software does in place of what it is declared to do: as stated, and as other options imply."""
+        return (*(("frozen_as=nf4",) if self.qlora else ()), *self.feature)
+
+    def check(self) -> None:
+        """Raise InputError for two kinds of adapters."""
+        super().check()
+        if self.lora and self.qlora:
+            raise self.wrong("qlora", found="--lora too", expected="one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ Numbers, lists and pairs are the same on the command line, from Python and in a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from math import inf
@@ -88,6 +89,10 @@ RATE = _numbers("a number above 0", exclusiveMinimum=0)
 SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)
 LARGE = _numbers("a number above 0 such as 1.4T or 300e9", _read_large, exclusiveMinimum=0)
 """With k, M, G (or B), T or P behind it for powers of a thousand."""
+TRAINED = _numbers(
+    "a number above 0 such as 1.4T or 300e9, at most 1e18", _read_large, exclusiveMinimum=0, maximum=1e18
+)
+"""Tokens or samples of a whole training: all that was ever written is some 1e15."""
 AMOUNT = _numbers("a number of at least 0", minimum=0)
 CLOCK = _numbers("seconds on the trace's clock")
 SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)
@@ -104,6 +109,35 @@ def _pair(expected: str, between: str, read: Callable[[str], Any], holds: Callab
     return Values(expected=expected, read=read_both, holds=lambda pair: holds(*pair))
 
 
+_MARGIN = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s?(%|B|[KMGT]i?B)", re.ASCII)
+_BYTES = {"B": 1} | {
+    f"{letter}{i}B": (1024 if i else 1000) ** power for power, letter in enumerate("KMGT", 1) for i in ("", "i")
+}
+
+
+def margin_bytes(text: str, memory_bytes: int) -> int:
+    """Return how many bytes of a device of `memory_bytes` a margin such as 4GiB or 10% is; raise ValueError for a text
+    that is none.
+
+    >>> margin_bytes("2GiB", 80 * 2**30), margin_bytes("10%", 80 * 10**9), margin_bytes("0", 1)
+    (2147483648, 8000000000, 0)
+    """
+    matched = _MARGIN.fullmatch("0B" if text == "0" else text)
+    if matched is None:
+        raise ValueError(f"a margin of {text!r}, expected {MARGIN_EXPECTED}")
+    number, unit = float(matched[1]), matched[2]
+    return round(memory_bytes * number / 100 if unit == "%" else number * _BYTES[unit])
+
+
+MARGIN_EXPECTED = "bytes with a unit such as 4GiB or 500MB, a share of the device's memory below 100% such as 10%, or 0"
+
+
+def _is_margin(text: str) -> bool:
+    matched = _MARGIN.fullmatch(text)
+    return text == "0" or (matched is not None and (matched[2] != "%" or float(matched[1]) < 100))
+
+
+MARGIN = Values(expected=MARGIN_EXPECTED, read=str, holds=_is_margin)
 _LAYERS = "FIRST:END, layers from 0, END not included, such as 1:5"
 LAYERS = _pair(_LAYERS, ":", read_whole, lambda first, end: 0 <= first < end)
 SPAN = _pair("two rising numbers A:B of at least 0", ":", read_number, lambda low, high: 0 <= low <= high < inf)

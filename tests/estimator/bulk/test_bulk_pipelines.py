@@ -88,11 +88,36 @@ def _degrees(rng: random.Random, evaluator: BulkEvaluator) -> BatchedDegrees | N
     return found if fits and divides else None
 
 
+def _among_busy_workers(evaluator: BulkEvaluator, contention: tuple[tuple[int, float], ...]) -> BulkEvaluator:
+    """The same on devices that slow each other on a node."""
+    cluster = evaluator.cluster
+    sites = tuple(
+        replace(
+            site,
+            nodes=tuple(replace(group, device=replace(group.device, contention=contention)) for group in site.nodes),
+        )
+        for site in cluster.sites
+    )
+    return replace(evaluator, cluster=replace(cluster, sites=sites))
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", range(3))
 def test_bulk_equals_one_by_one(name: str, seed: int) -> None:
     rng = random.Random(f"{name} {seed}")
-    evaluator = _evaluator(rng, name)
+    _check_some(rng, _evaluator(rng, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "contention"),
+    [("llama3-8b", ((8, 1.7),)), ("wide-resnet-tiny", ((2, 1.3), (4, 1.2), (6, 2.0))), ("moe-mini", ((3, 4.0),))],
+)
+def test_bulk_equals_one_by_one_among_busy_workers(name: str, contention: tuple[tuple[int, float], ...]) -> None:
+    rng = random.Random(f"{name} busy")
+    _check_some(rng, _among_busy_workers(_evaluator(rng, name), contention))
+
+
+def _check_some(rng: random.Random, evaluator: BulkEvaluator) -> None:
     checked = 0
     for _ in seeds(40):
         degrees = _degrees(rng, evaluator)

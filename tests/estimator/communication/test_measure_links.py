@@ -17,7 +17,7 @@ from estimator.communication.measuring import Measured, World
 from estimator.host import worker_processes
 from estimator.host.cpu import cpu_name
 from profiles.errors import InputError, MachineError
-from tests.processes import HANGS_S, wait_until
+from tests.processes import HANGS_S, all_running, wait_until
 
 SIZES = (4096, 262_144)
 
@@ -70,11 +70,9 @@ def test_ranks_of_a_launcher_each_get_the_tables() -> None:
         "print(sorted((table.op, table.ranks, table.nodes, table.points) for table in tables))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, env=environment, text=True)
-        for rank in range(2)
-    ]
-    first, second = (process.communicate(timeout=2 * HANGS_S)[0] for process in ranks)
+    commands = [[sys.executable, "-c", code, str(rank)] for rank in range(2)]
+    with all_running(commands, stdout=subprocess.PIPE, env=environment, text=True) as ranks:
+        first, second = (process.communicate(timeout=2 * HANGS_S)[0] for process in ranks)
     assert [process.returncode for process in ranks] == [0, 0]
     assert first == second
     assert "('all_reduce', 2, 2, ((4096," in first
@@ -163,7 +161,7 @@ def test_a_program_that_cannot_start_is_a_machine_error(monkeypatch: pytest.Monk
         ({"sizes": (0,)}, "sizes: .* expected bytes, at least 1"),
         ({"ops": ("broadcast",)}, "ops: found .*broadcast.* expected some of all_reduce"),
         ({"repeats": 0}, "repeats: found 0"),
-        ({"timeout_s": 0.0}, "timeout_s: found 0.0"),
+        ({"timeout_s": 0.0}, "--timeout: found 0.0"),
     ],
 )
 def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) -> None:

@@ -140,5 +140,5 @@ def test_more_workers_than_runs_are_not_started(monkeypatch: pytest.MonkeyPatch)
 def test_other_numbers_of_workers_cannot_be_measured_either() -> None:
     with pytest.raises(InputError, match="contention: workers: found 64 processes, expected at most 8 "):
         contention.measure_contention(64, threads=2)
-    with pytest.raises(InputError, match="measure links: ranks: found 17 processes"):
+    with pytest.raises(InputError, match="measure links: --ranks: found 17 processes"):
         measure_links(link_name="l", ranks=(17,))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from bench.killed.processes import TOKEN, is_running, processes_with
 from estimator.host import tied
 from estimator.host.children import child_processes
 from estimator.host.descendants import descendants_of
-from tests.processes import GUARDIAN, new_token, wait_until
+from tests.processes import GUARDIAN, new_token, running, wait_until
 
 ROOT = str(Path(__file__).parents[3])
 GONE_S = 5.0
@@ -55,10 +56,10 @@ def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
 
 
-def begin(program: str, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def begin(program: str, folder: Path, *words: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
     (folder / "program.py").write_text(textwrap.dedent(program))
     command = [sys.executable, str(folder / "program.py"), str(folder), *words]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(folder)})
+    return running(command, env={**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(folder)})
 
 
 def await_processes(token: str, holds: Callable[[list[str]], bool]) -> None:
@@ -134,13 +135,27 @@ def test_what_is_answered_for_ends_with_a_killed_parent_and_nobody_else_of_its_g
     (tmp_path / "program.py").write_text(BESIDE)
     command = [sys.executable, str(tmp_path / "program.py")]
     environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, start_new_session=True) as parent:
-        await_processes(token, lambda commands: sleepers(commands) == 1 and len(commands) == 4)
+    with running(command, env=environment, start_new_session=True) as parent:
+        # What was forked is the sleeper beside only once it has become it.
+        await_processes(
+            token,
+            lambda commands: (
+                len(commands) == 4 and sleepers(commands) == 1 and any("sleep(599)" in command for command in commands)
+            ),
+        )
         parent.kill()
     wait_until(lambda: len(processes_with(token)) == 1, lambda: f"there are {processes_with(token)}", within_s=GONE_S)
     ((pid, beside),) = processes_with(token).items()
     assert "sleep(599)" in beside
     os.kill(pid, signal.SIGKILL)
+
+
+def name_of(pid: int) -> bytes:
+    """The command line of a process, empty where it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_what_left_the_session_and_its_environment_ends_with_code_that_is_kept(token: str) -> None:
@@ -149,7 +164,7 @@ def test_what_left_the_session_and_its_environment_ends_with_code_that_is_kept(t
         process = children.start([sys.executable, "-c", f"{runaway}; time.sleep(600)"], kept=True)
 
         def sleeping() -> list[int]:
-            names = ((pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in descendants_of(process.pid))
+            names = ((pid, name_of(pid)) for pid in descendants_of(process.pid))
             return [pid for pid, name in names if name.startswith(b"sleep")]
 
         wait_until(sleeping, "it did not begin")

@@ -75,7 +75,7 @@ def test_a_training_that_never_ends_is_infeasible_and_misuse_is_told() -> None:
     )
     assert isinstance(never, Infeasible)
     assert "the training never ends" in never.reason
-    with pytest.raises(ValueError, match="expected both above 0"):
+    with pytest.raises(ValueError, match="expected one, above 0"):
         _train(0)
     with pytest.raises(ValueError, match="expected none below 0"):
         _train(1e6, rate=-1)

@@ -222,7 +222,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, str]]:
     """What was asked of `measure_contention`, which says 1.25 of two and 1.5 of three."""
     asked: list[tuple[int, int, str]] = []
 
-    def measure(workers: int, *, threads: int, dtype: str) -> float:
+    def measure(workers: int, *, threads: int, dtype: str, framework: str) -> float:
+        assert framework == "torch"
         asked.append((workers, threads, dtype))
         return 0.75 + workers / 4
 

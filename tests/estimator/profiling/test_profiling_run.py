@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from profiles.errors import InputError
 from profiles.measurements import Measurement, MeasurementKey
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
+from tests.processes import HANGS_S, all_running
 from tests.profiling_models import BLOCK, SMALL_GPT
 
 TASKS = plan_profile(SMALL_GPT, degrees=[1, 2, 3], micro_batches_per_rank=[1, 4], dtype="fp32")
@@ -187,15 +189,18 @@ print(report.measured, report.reused, flush=True)
 """
 
 
-def start_driver(path: Path, *, stop_at: int = 0, pause_s: float = 0.0) -> subprocess.Popen[str]:
+def drivers(
+    count: int, path: Path, *, stop_at: int = 0, pause_s: float = 0.0
+) -> AbstractContextManager[list[subprocess.Popen[str]]]:
+    """So many processes that profile into the store at `path`."""
     arguments = [sys.executable, "-c", DRIVER, str(path), str(stop_at), str(pause_s)]
     root = Path(__file__).parents[3]
-    return subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return all_running([arguments] * count, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_run_killed_in_the_middle_of_a_measurement_resumes_there(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with start_driver(path, stop_at=4) as driver:
+    with drivers(1, path, stop_at=4) as (driver,):
         assert driver.stdout is not None
         assert driver.stdout.readline() == "inside\n"
         driver.kill()
@@ -209,11 +214,11 @@ def test_a_run_killed_in_the_middle_of_a_measurement_resumes_there(tmp_path: Pat
 
 def test_two_runs_at_once_on_one_store_both_end_well_and_fill_it_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    drivers = [start_driver(path, pause_s=0.02) for _ in range(2)]
-    for driver in drivers:
-        output, errors = driver.communicate(timeout=120)
-        assert driver.returncode == 0, errors
-        assert sum(map(int, output.split())) == len(FEASIBLE)
+    with drivers(2, path, pause_s=0.02) as both:
+        for driver in both:
+            output, errors = driver.communicate(timeout=HANGS_S)
+            assert driver.returncode == 0, errors
+            assert sum(map(int, output.split())) == len(FEASIBLE)
     with ProfileStore(path) as store:
         assert {profile.key for profile in store.profiles()} == {key_of(task) for task in FEASIBLE}
 

@@ -8,15 +8,10 @@ from collections import defaultdict
 import pytest
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import (
-    SimulatedSchedule,
-    StageTimes,
-    Transfers,
-    in_flight,
-    schedule_problem,
-    simulate_schedule,
-)
-from estimator.schedules.orders import Action, follower, order_of, shape_of
+from estimator.schedules.in_flight import in_flight
+from estimator.schedules.orders import Action, follower, order_of, schedule_problem, shape_of
+from estimator.schedules.records import SimulatedSchedule, StageTimes, Transfers
+from estimator.schedules.simulate import simulate_schedule
 from tests.oracles.pipeline_oracle import simulate_pipeline
 from tests.oracles.schedule_oracle import relax_until_still
 from tests.schedule_examples import SCHEDULES, equal_stages, no_transfers, random_counts, random_stages

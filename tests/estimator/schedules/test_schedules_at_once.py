@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import StageTimes, Transfers, lower_bounds, time_schedule, time_schedules
+from estimator.schedules.closed_form import lower_bounds, time_schedule, time_schedules
 from estimator.schedules.orders import schedule_problem
+from estimator.schedules.records import StageTimes, Transfers
 from tests.oracles.schedule_paths import time_by_paths
 from tests.schedule_examples import SCHEDULES, random_stages
 from tests.seeds import seeds

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import StageTimes, Transfers, simulate_schedule, time_schedule
+from estimator.schedules.closed_form import time_schedule
+from estimator.schedules.records import StageTimes, Transfers
+from estimator.schedules.simulate import simulate_schedule
 from tests.schedule_examples import SCHEDULES, equal_stages, no_transfers, random_counts, random_stages
 from tests.seeds import seeds
 

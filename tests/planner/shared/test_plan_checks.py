@@ -19,8 +19,15 @@ READERS = (
 )
 CONTRADICTIONS = {
     "another model": (("model", "reference"), "llama3-8b", "model.sizes: found layers=6, expected 34, as llama3-8b"),
+    "a name of another": (
+        ("model", "name"),
+        "llama3-8b",
+        "model.name: found 'llama3-8b', expected gpt-tiny, as gpt-tiny",
+    ),
+    "no optimizer": (("optimizer",), "lion", "optimizer: found "),
     "no model": (("model", "reference"), "gpt-tny", "model.reference: found 'gpt-tny', expected a zoo name such as"),
     "fewer parameters": (("model", "sizes", "parameters"), 5, "model.sizes: found parameters=5, expected"),
+    "no tokens": (("model", "seq_len"), None, "model.seq_len: found null, expected tokens of a sample, such as 128"),
     "too many tokens": (("model", "seq_len"), 10**7, "model.seq_len: found embedding: 10000000 tokens"),
     "no cluster": (("cluster",), "nonsense", "cluster: found 'nonsense', expected NAME:NODESxDEVICES"),
     "another cluster": (("cluster",), "h100:1x4", "devices[0].device: found a100-80gb, expected h100"),

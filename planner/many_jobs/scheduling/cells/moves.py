@@ -18,9 +18,9 @@ SIFTINGS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """Entry m: job `row[m]` goes to `column[m]` in `cost[m]` single steps and takes `net[m, p]` devices more of pool p
-    than it had; its value grows by `gain[m]`, and by `reduced[m]` when devices are paid at `prices` (0 or more each,
-    chosen to make the search's bound low). Greatest `reduced` first; `top` is that, or 0.
+    """Entry m: job `row[m]` goes to `column[m]` in `cost[m]` single steps and takes `net_by_pool[p, m]` devices more of
+    pool p than it had; its value grows by `gain[m]`, and by `reduced[m]` when devices are paid at `prices` (0 or more
+    each, chosen to make the search's bound low). Greatest `reduced` first; `top` is that, or 0.
 
     `serving[p]`: the entries that free devices of pool p, `serving[-1]`: those that gain. `most[p, k]`:
     what k moves free of p at most; `most[-1, k]`: of all pools, less what they take.
@@ -29,7 +29,7 @@ class Moves:
     row: Integers
     column: Integers
     cost: Integers
-    net: Integers
+    net_by_pool: Integers
     gain: Floats
     reduced: Floats
     serving: tuple[Integers, ...]
@@ -42,13 +42,15 @@ def list_moves(board: Board, depth: int, *, shut: frozenset[int] = frozenset()) 
     """The best moves of each kind. On `shut` pools none that gives a job more devices than it has."""
     gain, cost, row, column, net = _best_of_kinds(board, depth, shut)
     free = np.array(board.free, dtype=np.int64)
+    most = _most(row, net, depth)
     for _ in range(SIFTINGS):
         # What takes more of a pool than is free there and others can free at most is part of no choice.
-        freed = _most(row, net, depth)[:-1, depth - 1] if depth else np.zeros_like(free)
-        kept = np.flatnonzero((net <= free + freed).all(axis=1))
+        there = free + most[:-1, depth - 1] if depth else free
+        kept = np.flatnonzero((net <= there).all(axis=1))
         if len(kept) == len(row):
             break
         gain, cost, row, column, net = gain[kept], cost[kept], row[kept], column[kept], net[kept]
+        most = _most(row, net, depth)
     prices = _prices(gain, net, free.astype(np.float64), depth)
     reduced = gain - net @ prices
     order = np.lexsort((np.arange(len(gain)), -gain, -reduced))
@@ -57,11 +59,11 @@ def list_moves(board: Board, depth: int, *, shut: frozenset[int] = frozenset()) 
         row=row,
         column=column[order],
         cost=cost[order],
-        net=net,
+        net_by_pool=np.ascontiguousarray(net.T),
         gain=gain,
         reduced=reduced,
         serving=(*(np.flatnonzero(taken < 0) for taken in net.T), np.flatnonzero(gain > 0)),
-        most=_most(row, net, depth),
+        most=most,
         prices=prices,
         top=max(0.0, float(reduced[0])) if len(reduced) else 0.0,
     )
@@ -87,14 +89,14 @@ def _prices(gain: Floats, net: Integers, free: Floats, depth: int) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = np.where(net < 0, np.maximum(0.0, -gain)[:, None] / -net, np.inf).min(axis=0)
     prices: Floats = np.where(np.isfinite(loss), loss, 0.0)
-    best, least = prices, np.inf
+    best, least, taken = prices, np.inf, net.astype(np.float64)
     for _ in range(STEPS):
-        reduced = gain - net @ prices
+        reduced = gain - taken @ prices
         worst = int(reduced.argmax())
         bound = float(prices @ free) + depth * max(0.0, float(reduced[worst]))
         if bound < least:
             best, least = prices, bound
-        slope = free - depth * net[worst] if reduced[worst] > 0 else free
+        slope = free - depth * taken[worst] if reduced[worst] > 0 else free
         steep = float(slope @ slope)
         if steep == 0 or bound <= 0:
             break
@@ -122,7 +124,7 @@ def _best_of_kinds(
     before, after = held[index, 0], devices[index, column]
     gains, costs = gain[index, column], cost[index, column]
     kind = ((source * len(board.free) + target) << 40) | (before << 20) | after
-    order = np.lexsort((rows[index], -gains, kind))
+    order = np.lexsort((-gains, kind))  # equal ones in the order of their rows
     ranked = kind[order]
     starts = np.ones(len(order), dtype=np.bool_)
     starts[1:] = ranked[1:] != ranked[:-1]

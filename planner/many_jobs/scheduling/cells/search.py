@@ -37,9 +37,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Partial:
-    """Choices not yet complete, one an entry: devices free, value gained, steps left, `start` (the new job's column),
-    `taken` (indices of moves, -1 where none yet), `after[:, k]`: the last move taken for reason k (a pool that lacked
-    devices, or the last: to gain)."""
+    """Choices not yet complete, one an entry: devices free (pools, choices), value gained, steps left, `start` (the new
+    job's column), `taken` (indices of moves, -1 where none yet), `after[:, k]`: the last move taken for reason k (a
+    pool that lacked devices, or the last: to gain)."""
 
     free: Integers
     gain: Floats
@@ -48,14 +48,35 @@ class _Partial:
     taken: Integers
     after: Integers
 
-    def pick(self, index: Integers) -> _Partial:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Longer:
+    """Partial choices, each one of `before` (by `index`) with one more `move` as number `step` of them; `step` -1: with
+    none. Devices `free` by pool (pools, choices), as pools are few."""
+
+    before: _Partial
+    step: int
+    index: Integers
+    move: Integers
+    reason: Integers
+    left: Integers
+    gain: Floats
+    free: Integers
+
+    def made(self, chosen: Integers) -> _Partial:
+        """Those of the numbers, each with all its moves: most are never asked for these."""
+        index, move = self.index[chosen], self.move[chosen]
+        taken, after = self.before.taken[index], self.before.after[index]
+        if self.step >= 0:
+            taken[:, self.step] = move
+            after[np.arange(len(index)), self.reason[index]] = move
         return _Partial(
-            free=self.free[index],
-            gain=self.gain[index],
-            left=self.left[index],
-            start=self.start[index],
-            taken=self.taken[index],
-            after=self.after[index],
+            free=self.free.take(chosen, axis=1),
+            gain=self.gain[chosen],
+            left=self.left[chosen],
+            start=self.before.start[index],
+            taken=taken,
+            after=after,
         )
 
 
@@ -70,28 +91,27 @@ class Search:
         """The best choice that places job `row` (None: that only moves running jobs). None where there is none, or none
         that gains. On `shut` pools no running job gets more devices than it has."""
         moves = self.moves(shut)
-        partial = self._starts(row, moves)
+        longer = _begun(self._starts(row, moves))
         gain, cut = 0.0, False
         best_choice: tuple[int, list[int]] | None = None
         for step in range(self.depth + 1):
-            if step:
-                partial = _extended(partial, moves, step - 1, gain)
-            whole = np.flatnonzero((partial.free >= 0).all(axis=1) & (partial.gain > gain))
+            whole = np.flatnonzero((longer.free >= 0).all(axis=0) & (longer.gain > gain))
             if len(whole):
-                best = whole[partial.gain[whole].argmax()]
-                gain = float(partial.gain[best])
-                best_choice = int(partial.start[best]), partial.taken[best].tolist()
+                best = whole[[longer.gain[whole].argmax()]]
+                gain = float(longer.gain[best[0]])
+                choice = longer.made(best)
+                best_choice = int(choice.start[0]), choice.taken[0].tolist()
             if step == self.depth or not len(moves.gain):
                 break
-            bound = partial.gain + partial.free @ moves.prices + partial.left * moves.top
-            going = np.flatnonzero((partial.left > 0) & (bound > gain))
+            bound = longer.gain + longer.free.T @ moves.prices + longer.left * moves.top
+            going = np.flatnonzero((longer.left > 0) & (bound > gain))
             if len(going) > self.beam:
                 cut = True
-                promise = bound - (1 - STEP_SHARE) * moves.top * partial.left
+                promise = bound - (1 - STEP_SHARE) * moves.top * longer.left
                 going = going[np.argsort(-promise[going], kind="stable")[: self.beam]]
             if not len(going):
                 break
-            partial = partial.pick(going)
+            longer = _extended(longer.made(going), moves, step, gain)
         if best_choice is None:
             return None
         start, taken = best_choice
@@ -123,20 +143,16 @@ class Search:
         free = np.array(board.free, dtype=np.int64)
         if row is None:
             columns, left = np.array([-1]), np.array([depth])
-            free, gain = free[None, :], np.zeros(1)
+            free, gain = free[:, None], np.zeros(1)
         else:
             left = depth - board.costs[board.asked[row]]
             columns = np.flatnonzero((left >= 0) & (board.value[row] >= 0))
             left, pool = left[columns], board.pool_of[columns]
-            free = np.repeat(free[None, :], len(columns), axis=0)
-            free[np.arange(len(columns)), pool] -= board.devices[row, columns]
-            reached = free[np.arange(len(columns)), pool] + moves.most[pool, left] >= 0
-            columns, left, free, gain = (
-                columns[reached],
-                left[reached],
-                free[reached],
-                board.value[row, columns[reached]],
-            )
+            free = np.repeat(free[:, None], len(columns), axis=1)
+            free[pool, np.arange(len(columns))] -= board.devices[row, columns]
+            reached = np.flatnonzero(free[pool, np.arange(len(columns))] + moves.most[pool, left] >= 0)
+            columns, left, free = columns[reached], left[reached], free.take(reached, axis=1)
+            gain = board.value[row, columns]
         count = len(columns)
         return _Partial(
             free=free,
@@ -154,28 +170,47 @@ def take(board: Board, choice: Choice) -> None:
         board.put(row, column)
 
 
-def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Partial:
+def _begun(partial: _Partial) -> _Longer:
+    nothing = np.zeros(0, dtype=np.int64)
+    return _Longer(
+        before=partial,
+        step=-1,
+        index=np.arange(len(partial.gain)),
+        move=np.full(len(partial.gain), -1),
+        reason=nothing,
+        left=partial.left,
+        gain=partial.gain,
+        free=partial.free,
+    )
+
+
+def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Longer:
     """Every partial choice with every move that may come next, as far as it may still gain more than `least`."""
     lacks = partial.free < 0
-    reason = np.where(lacks.any(axis=1), lacks.argmax(axis=1), partial.free.shape[1])
+    reason = np.where(lacks.any(axis=0), lacks.argmax(axis=0), len(partial.free))
     # What a next move's reduced gain must exceed.
-    needed = least - partial.gain - partial.free @ moves.prices - (partial.left - 1) * moves.top
+    needed = least - partial.gain - partial.free.T @ moves.prices - (partial.left - 1) * moves.top
     blocks = [_pairs(partial, moves, step, needed, why, np.flatnonzero(reason == why)) for why in np.unique(reason)]
     index, move = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     left, gain = partial.left[index] - moves.cost[move], partial.gain[index] + moves.gain[move]
     # What has no step left is worth a look as a whole choice alone.
     worth = np.flatnonzero((left > 0) | (gain > least))
     index, move, left, gain = index[worth], move[worth], left[worth], gain[worth]
-    # By pool first: few pools, many choices.
-    by_pool = partial.free.T[:, index] - moves.net.T[:, move]
-    freed = moves.most[:, left]
-    possible = np.flatnonzero((by_pool + freed[:-1] >= 0).all(axis=0) & (by_pool.sum(axis=0) + freed[-1] >= 0))
-    index, move, left, gain = (part[possible] for part in (index, move, left, gain))
-    free = by_pool[:, possible].T
-    taken, after = partial.taken[index], partial.after[index]
-    taken[:, step] = move
-    after[np.arange(len(index)), reason[index]] = move
-    return _Partial(free=free, gain=gain, left=left, start=partial.start[index], taken=taken, after=after)
+    free = partial.free.take(index, axis=1) - moves.net_by_pool.take(move, axis=1)
+    # What moves still free at most has to make up for what lacks.
+    lacking = -moves.most
+    enough = free >= lacking[:-1].take(left, axis=1)
+    possible = np.flatnonzero(np.logical_and.reduce(enough) & (free.sum(axis=0) >= lacking[-1].take(left)))
+    return _Longer(
+        before=partial,
+        step=step,
+        index=index[possible],
+        move=move[possible],
+        reason=reason,
+        left=left[possible],
+        gain=gain[possible],
+        free=free.take(possible, axis=1),
+    )
 
 
 def _pairs(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
-from estimator.schedules import flying_micro_batches
+from estimator.schedules.closed_form import flying_micro_batches
 from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed.frames import Frame
 from planner.one_job.search.mixed.pricer import Pricer, SegmentPrices

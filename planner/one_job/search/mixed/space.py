@@ -248,7 +248,8 @@ class MixedSpace:
             if not self.pricing.remember(self._can_hold, tp, ep, etp):
                 continue
             for shares in (True, False) if splits else (False,):
-                if not splits or shares in limits.open_sequence_parallel:
+                free = not splits and (tp == 1 or not limits.shares_tokens)
+                if free or (splits and shares in limits.open_sequence_parallel):
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
 
     def _can_hold(self, tp: int, ep: int, etp: int) -> bool:

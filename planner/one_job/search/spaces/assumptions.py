@@ -10,17 +10,18 @@ from planner.shared.options.training import TrainingOptions
 
 
 def training_assumed(model: Model, recipe: Recipe, options: TrainingOptions) -> list[str]:
-    """Of the training: the tokens, what is computed and kept in which type, how experts are used."""
+    """Of the training: the tokens, what is computed and kept in which type, how experts are used, and what of the
+    model's config no layer has."""
     said = []
     if options.seq_len is None and recipe.seq_len:
-        said.append(f"{recipe.seq_len} tokens a sample, the model's own (--seq-len)")
+        said.append(f"{recipe.seq_len} tokens a sample, {model.tokens_from} (--seq-len)")
     precision = recipe.dtype if recipe.dtype in ("fp32", "tf32") else f"{recipe.dtype} with fp32 master weights"
     said.append(
         f"{recipe.optimizer} in {precision}, gradients in {recipe.grad_dtype} (--optimizer, --dtype, --grad-dtype)"
     )
     if experts_of(model) is not None and recipe.moe_imbalance == 1:
         said.append("all experts get as many tokens (--moe-imbalance)")
-    return said
+    return [*said, *model.notes]
 
 
 def freedom_assumed(devices: int, options: SpaceOptions, *, has_host: bool) -> list[str]:

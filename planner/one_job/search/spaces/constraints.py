@@ -37,7 +37,8 @@ class Constraints:
     """`fix`, `least` and `most` by name of a number; `schedules`, `recompute` and `zero` are what may be chosen.
 
     `offload`: whether the optimizer's state may be on the host. `sequence_parallel`: whether tp
-    ranks share the tokens where they can. `allow` widens the space.
+    ranks share the tokens where they can; `shares_tokens`: they all do, or none does, as the user says (None: nobody
+    says). `allow` widens the space.
     """
 
     fix: Mapping[Number, int] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Constraints:
     zero: tuple[ZeroStage, ...] = (0, 1, 2, 3)
     offload: bool = True
     sequence_parallel: tuple[bool, ...] = (True,)
+    shares_tokens: bool | None = None
     tool: Tool | None = None
     allow: frozenset[Freedom] = frozenset()
 
@@ -87,9 +89,12 @@ class Constraints:
 
     @property
     def open_sequence_parallel(self) -> tuple[bool, ...]:
-        """Whether tp ranks may share the tokens: what the tool allows, the user's wish first."""
+        """Whether tp ranks may share the tokens: what the tool allows, the user's wish first; empty where the tool
+        cannot do as the user says."""
         tool = self.training_tool
         allowed = (True, False) if tool is None else tool.sequence_parallel()
+        if self.shares_tokens is not None:
+            return (self.shares_tokens,) if self.shares_tokens in allowed else ()
         return tuple(shares for shares in self.sequence_parallel if shares in allowed) or allowed
 
     def open_zero(self, shape: Shape) -> tuple[ZeroStage, ...]:

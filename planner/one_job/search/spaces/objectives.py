@@ -22,7 +22,7 @@ def cost(cluster: Cluster, slots: Iterable[DeviceSlot], seconds: float) -> float
     >>> from profiles.cluster_file import load_cluster
     >>> here = load_cluster("h100:1x8")
     >>> cost(here, here.slots, 3600.0).reason
-    'h100:1x8 has no price_per_device_hour for h100 (a cluster file may)'
+    'h100:1x8 has no price_per_device_hour for h100 (--price or a cluster file may)'
     """
     rate = price_per_hour(cluster, slots)
     return rate if isinstance(rate, Infeasible) else rate * seconds / HOUR_S

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
@@ -24,8 +23,9 @@ from planner.one_job.search.spaces.space import Space
 from planner.one_job.search.spaces.stated import read_constraints, refuse
 from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
-from planner.shared.inputs import load_place, token_count
+from planner.shared.inputs import load_place, token_count, trained_on
 from planner.shared.options.search import Objective, SpaceOptions
+from planner.shared.software_defaults import usual_global_batch
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
 from profiles.errors import NothingFits
@@ -99,6 +99,8 @@ def read_search(
     InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
     model = load_any_model(options.model, options.user_code) if model is None else model
     place, assumed = _read_place(options, model, store)
+    model, undropped = trained_on(model, place)
+    assumed += undropped
     by_type: dict[str, list[DeviceSlot]] = {}
     for slot in place.free_slots:
         by_type.setdefault(slot.device, []).append(slot)
@@ -127,7 +129,13 @@ def _read_place(options: SpaceOptions, model: Model, store: ProfileStore | None)
     """The cluster, as far as it is said to be free, and what is assumed of it."""
     tokens = token_count(model, options.seq_len)
     place = load_place(
-        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
+        options.cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
     )
     assumed = list(place.notes)
     if options.free is not None:
@@ -314,7 +322,7 @@ def make_space(
     # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
     # measurements decide.
     open_there = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
-    if measured:
+    if measured and constraints.shares_tokens is None:
         open_there = replace(open_there, sequence_parallel=(True, False))
     return DeviceSpace(
         device=device,
@@ -384,11 +392,7 @@ def _global_batch(
 ) -> int:
     if options.global_batch is not None:
         return options.global_batch
-    if model.global_batch is not None:
-        # Fewer samples than devices are no trouble: tp, pp and cp share a sample.
-        assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
-        return model.global_batch
     devices = options.devices or max(map(len, by_type.values()))
-    batch, sentence = default_global_batch(model, tokens, devices)
+    batch, sentence = usual_global_batch(model, tokens, devices, fine_tunes=options.fine_tunes)
     assumed.append(sentence)
     return batch

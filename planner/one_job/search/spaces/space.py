@@ -153,6 +153,11 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
         if any(name in stated for stated in (limits.fix, limits.least, limits.most)):
             keep(permitted(space, columns, name, limits), f"your constraints on {name.replace('_', '-')}")
+    if limits.shares_tokens is not None:
+        stated = (
+            _can_share_tokens(space, columns) if limits.shares_tokens else np.ones(len(columns["tp"]), dtype=np.bool_)
+        )
+        keep((columns["tp"] == 1) | (stated & bool(limits.open_sequence_parallel)), "your word on sequence parallelism")
     _share_tokens(space, columns)
     tool = limits.training_tool
     if tool is not None:
@@ -165,14 +170,19 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
 
 def _share_tokens(space: Space, columns: dict[str, NDArray[np.int64]]) -> None:
     """Adds the column `sequence_parallel`: tp ranks share the tokens wherever they can, unless the user says."""
-    ranks = columns["tp"] * columns["cp"]
-    possible = (columns["tp"] > 1) & (space.seq_len % ranks == 0) & (space.seq_len > 0)
+    possible = _can_share_tokens(space, columns)
     wanted = space.constraints.open_sequence_parallel
     shares = possible & (True in wanted)
     both = np.flatnonzero(shares & (False in wanted))
     for name in columns:
         columns[name] = np.concatenate([columns[name], columns[name][both]])
     columns["sequence_parallel"] = np.concatenate([shares.astype(np.int64), np.zeros(len(both), dtype=np.int64)])
+
+
+def _can_share_tokens(space: Space, columns: Mapping[str, NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Of each way whether its tp ranks can share the tokens."""
+    ranks = columns["tp"] * columns["cp"]
+    return np.asarray((columns["tp"] > 1) & (space.seq_len % ranks == 0) & (space.seq_len > 0))
 
 
 def permitted(

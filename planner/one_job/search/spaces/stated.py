@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.explicit.request import recompute_rules
-from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers, tool_of
+from planner.one_job.search.spaces.constraints import NUMBERS, Constraints, Number, read_numbers, tool_of
+from planner.shared.options.choices import SIZES
 from planner.shared.options.search import SpaceOptions
 from profiles.errors import InputError
 from profiles.vocabulary import RecomputeKind
@@ -42,6 +43,7 @@ def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
         recompute=kinds,
         recompute_layers=layers,
         offload=not options.no_offload,
+        shares_tokens=options.sequence_parallel,
         tool=options.tool,
         allow=frozenset(options.allow),
     )
@@ -57,6 +59,7 @@ def _read_numbers(options: SpaceOptions) -> tuple[dict[Number, int], dict[Number
         ("micro_batch", options.micro_batch, "--micro-batch"),
         ("micro_batches", options.micro_batches, "--micro-batches"),
         ("zero", options.zero, "--zero"),
+        *((name, getattr(options, name), f"--{name}") for name in NUMBERS if name in SIZES),
     )
     for name, value, option in named:
         if value is None:

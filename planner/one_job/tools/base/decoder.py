@@ -15,7 +15,7 @@ from models_zoo.layers import (
     Norm,
     TransformerBlock,
 )
-from models_zoo.model import Model, TokenInput
+from models_zoo.model import Model, ModelTraits, TokenInput
 from planner.one_job.tools.base.export_records import CannotExpress
 from profiles.records import dataclass
 
@@ -25,7 +25,8 @@ class Decoder:
     """Sizes are counts of elements. What differs between blocks is a tuple with an entry for each.
 
     `feed_forward_hidden` is the dense blocks', one expert's where no block is dense. `positions` rows of learned
-    positions, 0 for none; `rotary_dim` 0 for none. `windows` are tokens that attention is limited to.
+    positions, 0 for none; `rotary_dim` 0 for none. `windows` are tokens that attention is limited to. `traits` is what
+    the model's config says beside its layers.
     """
 
     blocks: int
@@ -50,6 +51,7 @@ class Decoder:
     latent: LatentAttention | None
     experts: Experts | None
     expert_blocks: tuple[bool, ...]
+    traits: ModelTraits
 
 
 def decoder_of(model: Model, tool: str) -> Decoder:
@@ -72,7 +74,7 @@ def decoder_of(model: Model, tool: str) -> Decoder:
         raise refuse("a hybrid", "blocks that each have attention and a feed-forward")
     if not _alike(blocks, mixers):
         raise refuse("whose blocks differ", "blocks of one size (experts in some of them)")
-    return _describe(first, blocks, last, mixers)
+    return _describe(first, blocks, last, mixers, model.traits)
 
 
 def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
@@ -122,7 +124,9 @@ def _block_oddity(block: TransformerBlock) -> str | None:
     return None
 
 
-def _describe(embedding: Embedding, blocks: list[TransformerBlock], head: Head, mixers: list[Attention]) -> Decoder:
+def _describe(
+    embedding: Embedding, blocks: list[TransformerBlock], head: Head, mixers: list[Attention], traits: ModelTraits
+) -> Decoder:
     attention = mixers[0]
     parts = [block.feed_forward for block in blocks]
     experts = next((part for part in parts if isinstance(part, Experts)), None)
@@ -152,4 +156,5 @@ def _describe(embedding: Embedding, blocks: list[TransformerBlock], head: Head, 
         latent=attention.latent,
         experts=experts,
         expert_blocks=tuple(isinstance(block.feed_forward, Experts) for block in blocks),
+        traits=traits,
     )

@@ -15,7 +15,7 @@ from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
 from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
 from profiles.records import dataclass
-from profiles.vocabulary import Degrees, RecomputeKind
+from profiles.vocabulary import Degrees, FrozenAs, RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
 """Fastest first: what Megatron, torchtitan and PyTorch's meshes do."""
@@ -42,6 +42,7 @@ class Job:
     optimizer: str = "adamw"
     grad_dtype: GradDType | None = None
     lora_rank: int = 0
+    frozen_as: FrozenAs = "held"
     frozen_layers: tuple[int, int] | None = None
     overlap: frozenset[str] = frozenset()
     fused_accumulation: bool = False
@@ -148,6 +149,7 @@ def job_of_plan(plan: Plan, model: Model) -> Job:
         optimizer=plan.optimizer,
         grad_dtype=None if plan.recipe is None else recipe.grad_dtype,
         lora_rank=recipe.lora_rank,
+        frozen_as=recipe.software.frozen_as,
         frozen_layers=recipe.frozen_layers,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,
@@ -164,6 +166,7 @@ def job_of_recipe(model: Model, recipe: Recipe) -> Job:
         optimizer=recipe.optimizer,
         grad_dtype=recipe.grad_dtype,
         lora_rank=recipe.lora_rank,
+        frozen_as=recipe.software.frozen_as,
         frozen_layers=recipe.frozen_layers,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,

@@ -76,6 +76,17 @@ class Task:
         return shlex.quote(self.context.script or default)
 
 
+def note_rotary(task: Task, name: str, *, scales: tuple[str, ...] = ()) -> None:
+    """Add to the task's notes what its tool is not told of rotary positions: the base, which it calls `name`, where the
+    model's config says none; scaling of a type that is not among the `scales` that the tool knows."""
+    traits = task.decoder.traits
+    if traits.rope_base is None:
+        task.notes.append(f"{name}, the base of rotary positions, is not part of a plan: set the model's own")
+    kind = dict(traits.rope_scaling).get("rope_type")
+    if kind is not None and kind not in scales:
+        task.notes.append(f"rope_scaling of type {kind} is not in this file, whose rotary positions are unscaled")
+
+
 def write_plan(plan: Plan, tool: TrainingTool, context: ExportContext) -> Export:
     """Return the files that start the plan with `tool`. Raise CannotExpress where it cannot run the plan."""
     task = Task(plan=plan, tool=tool, context=context)

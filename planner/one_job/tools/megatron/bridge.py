@@ -177,6 +177,8 @@ def _provider(fields: Fields, task: Task) -> tuple[str, str]:
         settings[name] = [int(flag) for flag in value] if name in FLAGS else list(value) if name in LISTS else value
     if fields.get("moe_enable_deepep"):
         settings["moe_flex_dispatcher_backend"] = "deepep"
+    if fields.get("use_rope_scaling"):
+        settings["rope_scaling"] = True
     imports = [f"from megatron.bridge.models.{'mla_provider' if latent else 'gpt_provider'} import {_class(latent)}"]
     if fields["attention_backend"] == "unfused":
         settings["attention_backend"] = Code("AttnBackend.unfused")

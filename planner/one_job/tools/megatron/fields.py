@@ -17,6 +17,7 @@ from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.megatron.names import DEGREES, EXPERTS, LATENT, STRATEGIES, fields_of
 from planner.one_job.tools.megatron.rules import recomputed_blocks
+from planner.one_job.tools.megatron.traits import norm_fields, rotary_fields, router_fields
 from profiles.vocabulary import NARROW_DTYPES
 
 Fields = dict[str, Any]
@@ -46,6 +47,7 @@ def _architecture(task: Task) -> Fields:
         "num_attention_heads": decoder.heads,
         **_attention(decoder),
         "swiglu": decoder.gated,
+        **norm_fields(decoder),
         "normalization": {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}[decoder.norm],
         **_positions(decoder, task.notes),
         "share_embeddings_and_output_weights": decoder.tied,
@@ -73,11 +75,11 @@ def _positions(decoder: Decoder, notes: list[str]) -> Fields:
     if not decoder.rotary_dim:
         kind = "learned_absolute" if decoder.positions else "none"
         return {"position_embedding_type": kind, "rotary_percent": None}
-    notes.append("the base and scaling of rotary positions are not part of a plan: add the model's own")
     partial = decoder.latent is None and decoder.rotary_dim != decoder.head_dim
     return {
         "position_embedding_type": "learned_absolute" if decoder.positions else "rope",
         "rotary_percent": decoder.rotary_dim / decoder.head_dim if partial else None,
+        **rotary_fields(decoder, notes),
     }
 
 
@@ -130,7 +132,7 @@ def _experts(task: Task) -> Fields:
     return {
         **fields_of(experts, EXPERTS),
         "moe_layer_freq": None if all(decoder.expert_blocks) else decoder.expert_blocks,
-        "moe_router_pre_softmax": experts.top_k == 1,
+        **router_fields(decoder, notes),
         "moe_router_load_balancing_type": "aux_loss",
         "moe_grouped_gemm": plan.model.dtype == "bf16" or plan.model.dtype in NARROW_DTYPES,
         "moe_token_dispatcher_type": "flex" if deduplicated else "alltoall",

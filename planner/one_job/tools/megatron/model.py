@@ -18,6 +18,7 @@ from planner.one_job.tools.base.shape import blocks_of
 from planner.one_job.tools.megatron.arguments import Arguments
 from planner.one_job.tools.megatron.expressions import evaluate_expression
 from planner.one_job.tools.megatron.names import EXPERTS, LATENT, Size
+from planner.one_job.tools.megatron.traits import carried_keys
 
 TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Tokens of the tokenizers whose files are the same everywhere (GPT-2's release; Llama 2's, which Mixtral shares)."""
@@ -92,7 +93,11 @@ def describe_config(arguments: Arguments, *, vocab: int, notes: list[str]) -> di
         "tie_word_embeddings": not arguments.has("untie-embeddings-and-output-weights"),
     }
     return (
-        values | _attention(arguments, hidden, heads) | _windows(arguments, layers) | _experts(arguments, layers, dense)
+        values
+        | _attention(arguments, hidden, heads)
+        | _windows(arguments, layers)
+        | _experts(arguments, layers, dense)
+        | carried_keys(arguments)
     )
 
 

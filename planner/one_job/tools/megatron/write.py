@@ -33,6 +33,8 @@ INVERSE = {
 
 RENAMED = {
     "num_moe_experts": "--num-experts",
+    "layernorm_epsilon": "--norm-epsilon",
+    "seq_len_interpolation_factor": "--rotary-seq-len-interpolation-factor",
     "num_layers_in_first_pipeline_stage": "--decoder-first-pipeline-num-layers",
     "num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
 }

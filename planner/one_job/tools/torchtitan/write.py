@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from planner.one_job.tools.base.decoder import Decoder
 from planner.one_job.tools.base.export_records import ExportFile
 from planner.one_job.tools.base.python_text import Code, call, comment
-from planner.one_job.tools.base.writing import Task, launcher_lines
+from planner.one_job.tools.base.writing import Task, launcher_lines, note_rotary
 from planner.one_job.tools.torchtitan.flavors import find_flavor
 from planner.one_job.tools.torchtitan.settings import titan_settings
 
@@ -58,12 +59,12 @@ def _model_config() -> Llama3Model.Config:
     norm = {{"weight": nn.init.ones_}}
     matrix = {{"weight": partial(nn.init.trunc_normal_, std=0.02), "bias": nn.init.zeros_}}
     table = {{"weight": partial(nn.init.normal_, std=1.0)}}
-    rope = ComplexRoPE.Config(dim=head_dim, max_seq_len={seq_len}, theta=ROPE_THETA, scaling="none")
+    rope = ComplexRoPE.Config(dim=head_dim, max_seq_len={seq_len}, theta=ROPE_THETA, {scaling})
 
     def block() -> Llama3TransformerBlock.Config:
         return Llama3TransformerBlock.Config(
-            attention_norm=RMSNorm.Config(normalized_shape=dim, param_init=norm),
-            ffn_norm=RMSNorm.Config(normalized_shape=dim, param_init=norm),
+            attention_norm=RMSNorm.Config(normalized_shape=dim, param_init=norm{epsilon}),
+            ffn_norm=RMSNorm.Config(normalized_shape=dim, param_init=norm{epsilon}),
             attention=make_gqa_config(
                 dim=dim,
                 n_heads=heads,
@@ -85,7 +86,7 @@ def _model_config() -> Llama3Model.Config:
         vocab_size=vocab,
         enable_weight_tying={tied},
         tok_embeddings=Embedding.Config(num_embeddings=vocab, embedding_dim=dim, param_init={table_init}),
-        norm=RMSNorm.Config(normalized_shape=dim, param_init=norm),
+        norm=RMSNorm.Config(normalized_shape=dim, param_init=norm{epsilon}),
         lm_head=Linear.Config(in_features=dim, out_features=vocab, param_init=matrix),
         layers=[block() for _ in range(blocks)],
     )
@@ -140,11 +141,15 @@ def write_torchtitan(task: Task) -> tuple[ExportFile, ...]:
     if flavor is None:
         imports += CUSTOM_IMPORTS
         model, spec = _custom_model(task, converters), "_spec()"
-        notes.append("ROPE_THETA, the base of rotary positions, is not part of a plan: set the model's own")
+        note_rotary(task, "ROPE_THETA", scales=("llama3",))
         head = "from functools import partial\n\nimport torch.nn as nn\n"
     else:
         imports.append(f"from torchtitan.models.{flavor[0]} import model_registry")
         quantized = f", converters={converters}" if settings.fp8 else ""
+        if task.decoder.traits.rope_base is not None:
+            notes.append(
+                f"the flavor has rotary positions of its own: the model's base is {task.decoder.traits.rope_base:g}"
+            )
         model, spec, head = "", f'model_registry("{flavor[1]}"{quantized})', ""
     training = {**settings.training, "steps": Code("STEPS")}
     training["disable_cuda_graphs"] = task.recipe.software.launch != "graph" or shape.pp > 1
@@ -200,8 +205,23 @@ def _custom_model(task: Task, converters: str) -> str:
         seq_len=task.plan.model.seq_len,
         table_init=table_init,
         converters=converters,
+        scaling=_rope_scaling(decoder),
+        epsilon="" if decoder.traits.norm_eps is None else f", eps={decoder.traits.norm_eps!r}",
     )
-    return f"ROPE_THETA = 500000.0\n{text}"
+    base = 500000.0 if decoder.traits.rope_base is None else decoder.traits.rope_base
+    return f"ROPE_THETA = {base!r}\n{text}"
+
+
+def _rope_scaling(decoder: Decoder) -> str:
+    """Llama 3.1's scaling, by the names of torchtitan's `RoPE.Config`; none where the model has none, or another."""
+    scaling = dict(decoder.traits.rope_scaling)
+    if scaling.get("rope_type") != "llama3":
+        return 'scaling="none"'
+    names = {"factor": "scaling_factor", "low_freq_factor": "low_freq_factor", "high_freq_factor": "high_freq_factor"}
+    words = [f"{name}={scaling[key]!r}" for key, name in names.items() if key in scaling]
+    original = scaling.get("original_max_position_embeddings")
+    words += [f"original_max_position_embeddings={int(original)}"] if isinstance(original, float) else []
+    return ", ".join(['scaling="llama"', *words])
 
 
 def _loss(task: Task) -> str:

@@ -11,6 +11,7 @@ from planner.cli.main import main
 from planner.many_jobs.sites.devices import give_devices
 from planner.many_jobs.sites.records import Share
 from profiles.cluster_file import load_cluster
+from tests.documents import checked
 from tests.planner.many_jobs.placement.place_examples import a100, three_sites, write_cluster
 
 WORDS = ["--devices", "18", "--global-batch", "64", "--alternatives", "1"]
@@ -39,7 +40,7 @@ def test_it_prints_sites_devices_links_plan_and_other_ways(tmp_path: Path, capsy
 
 def test_json_has_the_shape_of_the_design(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "--cluster", three_sites(tmp_path), *WORDS, "--json")
-    value = json.loads(out)
+    value = checked("place", json.loads(out))
     assert status == 0
     assert {"sites", "plan", "score", "alternatives"} <= set(value)
     assert all({"name", "devices"} <= set(site) for site in value["sites"])

@@ -34,6 +34,7 @@ from planner.many_jobs.simulation.timeline import save_timeline, timeline_events
 from planner.many_jobs.simulation.totals import SERIES
 from planner.shared.options.simulate import ReplayOptions, SweepOptions
 from profiles.errors import InputError
+from tests.documents import checked
 from tests.planner.many_jobs.simulation.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
 
@@ -119,7 +120,7 @@ def test_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     line += ["--jobs-csv", str(files["jobs.csv"]), "--series-csv", str(files["series.csv"])]
     line += ["--timeline", str(files["run.json"]), "--plot", str(files["plot.svg"])]
     assert main([*line, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = checked("simulate", json.loads(capsys.readouterr().out))
     assert (found["jobs"], found["finished"], found["violations"]) == (3, 3, 0)
     assert (found["deadlines"], found["deadlines_met"]) == (2, 1)
     assert found["makespan_s"] == pytest.approx(910.0)
@@ -161,12 +162,16 @@ def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     line = ["simulate", str(trace), "--cluster", "a40:1x2", "--policies", "fcfs,sjf", "--seeds", "0..1"]
     line += ["--loads", "1,2", "--json", "--csv", str(tmp_path / "runs.csv")]
     assert main([*line, "--workers", "2"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = checked("simulate", json.loads(capsys.readouterr().out))
     asked = [(run["load"], run["seed"], run["policy"]) for run in found["runs"]]
     assert asked == [(load, seed, policy) for load in (1.0, 2.0) for seed in (0, 1) for policy in ("fcfs", "sjf")]
     alone = run_one(ReplayOptions(trace, cluster="a40:1x2", load=2.0, seed=1, policy="sjf"))
     for run in (alone, found["runs"][7]):
         del run["timing"]
+    assert found["as_logged"] is alone.pop("as_logged") is None
+    told = " ".join(found["notes"])
+    assert all(note in told for note in alone.pop("notes"))
+    assert "(load 2) warning: the log asks for" in told
     assert found["runs"][7] == alone
     rows = list(csv.DictReader(StringIO((tmp_path / "runs.csv").read_text())))
     assert [float(row["jct_mean_s"]) for row in rows] == [run["jct_mean_s"] for run in found["runs"]]

@@ -114,6 +114,11 @@ def test_what_comm_prints_is_read(tmp_path: Path) -> None:
         ),
         (
             '{"schema": "cellplan.links/1", "measurements":'
+            ' [{"between": ["north", "south"], "at_s": 1, "bandwidth_bytes_per_s": 1e-300}]}',
+            r"measurements\[0\].bandwidth_bytes_per_s: found 1e-300, expected 0 \(nothing came through\)",
+        ),
+        (
+            '{"schema": "cellplan.links/1", "measurements":'
             ' [{"between": ["north", "east"], "at_s": 1, "bandwidth_bytes_per_s": 1}]}',
             "found north and east, expected links between two of north, south, west",
         ),

@@ -13,6 +13,7 @@ from planner import api
 from planner.cli import main as cli
 from planner.one_job.exporting.formats import FORMATS
 from planner.shared.plan_file import save_plan
+from tests.documents import checked
 
 
 @pytest.fixture(name="plan")
@@ -84,7 +85,7 @@ def test_a_refusal_ends_with_status_3(tmp_path: Path, capsys: pytest.CaptureFixt
     output = tmp_path / "out.sh"
     assert cli.main(["export", str(file), "--to", "megatron", "--json", "-o", str(output)]) == 3
     out, err = capsys.readouterr()
-    assert json.loads(out)["refused"]["key"] == "schedule"
+    assert checked("export", json.loads(out))["refused"]["key"] == "schedule"
     assert "the nearest plan that it runs" in err
     assert not output.exists()
     assert cli.main(["export", str(file), "--to", "megatron", "--nearest", "-o", str(output)]) == 0

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from planner.shared.plan import Plan, PlanStage, Sharding
 from planner.shared.plan_checks import load_plan_model
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, setup_of
 from tests.planner.shared.plan_examples import example_plan, example_stage
+from tests.processes import HANGS_S, running
 
 ON_A_FAKE_GROUP = """
 import json, runpy, sys
@@ -69,17 +71,20 @@ def run_ranks(file: Path, world: int) -> list[str]:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(file)],
-            env={**os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    ends = [(worker, *worker.communicate(timeout=120)) for worker in workers]
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(
+                running(
+                    [sys.executable, str(file)],
+                    env={**os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for rank in range(world)
+        ]
+        ends = [(worker, *worker.communicate(timeout=HANGS_S)) for worker in workers]
     for worker, _, err in ends:
         assert worker.returncode == 0, err[-2000:]
     return [out.strip() for _, out, _ in ends]

@@ -19,6 +19,7 @@ from planner.one_job.importing.comparison import compare
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from profiles.errors import InputError, NothingFits
+from tests.documents import checked
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.one_job.importing.importing_examples import SMALL_MEGATRON, estimate
 
@@ -35,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str
 
 
 def test_settings_are_the_explicit_plan_that_their_options_make(capsys: pytest.CaptureFixture[str]) -> None:
-    value = json.loads(run(capsys, *SETTING, "--json"))
+    value = checked("estimate", json.loads(run(capsys, *SETTING, "--json")))
     assert list(value) == ["plan", "estimate", "launcher", "comparison"]
     assert value["launcher"] == {"format": "megatron", "setting": "megatron"}
     assert value["comparison"]["iteration_time_s"] == value["estimate"]["iteration_time_s"]
@@ -61,8 +62,10 @@ def test_settings_are_the_explicit_plan_that_their_options_make(capsys: pytest.C
 
 def test_people_see_whose_setting_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shown = run(capsys, *SETTING)
-    assert shown.startswith("the megatron setting:\ngpt-tiny on h100:1x8: 16 samples an iteration on 8 h100\n")
-    assert max(len(line) for line in shown.splitlines()) <= 100
+    assert shown.startswith(
+        "the megatron setting:\ngpt-tiny on h100:1x8: 16 samples of 128 tokens an iteration on 8 h100\n"
+    )
+    assert max(len(line) for line in shown.splitlines()) <= 80
     script = tmp_path / "run.sh"
     script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT_TINY}\n", encoding="utf-8")
     assert f"the megatron setting of {script}:" in " ".join(
@@ -80,7 +83,7 @@ def test_the_plan_is_written_with_the_model_that_it_needs(capsys: pytest.Capture
     assert load_plan(plan).model.reference == str(model)
     run(capsys, "--plan", str(plan), "-o", str(again))
     assert again.read_bytes() == plan.read_bytes()
-    named = " ".join(run(capsys, *setting).split())
+    named = " ".join(run(capsys, *setting, "--assumptions").split())
     assert "the model is not in the catalogue: -o PLAN writes its config.json beside the plan" in named
     assert "megatron-8x512 on h100:1x8: 16 samples an iteration on 8 h100" in named
 
@@ -96,7 +99,8 @@ def test_nothing_is_written_for_a_setting_that_does_not_fit(capsys: pytest.Captu
 
 
 def test_options_beside_the_settings_add_to_them_and_may_not_contradict(capsys: pytest.CaptureFixture[str]) -> None:
-    training = json.loads(run(capsys, *SETTING, "--train-tokens", "1e9", "--json"))["estimate"]["training"]
+    value = checked("estimate", json.loads(run(capsys, *SETTING, "--train-tokens", "1e9", "--json")))
+    training = value["estimate"]["training"]
     assert training["iterations"] == -(-(10**9) // (16 * 128))
     same = json.loads(run(capsys, *SETTING, "--tp", "2", "--json"))
     assert same["plan"]["stages"][0]["tp"] == 2

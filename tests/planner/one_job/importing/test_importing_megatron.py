@@ -64,7 +64,7 @@ def test_a_vocabulary_that_is_not_stated_may_follow_from_the_layers() -> None:
 
 def test_every_argument_is_of_one_kind_and_used_ones_are_read() -> None:
     folder = Path(__file__).resolve().parents[4] / "planner" / "one_job" / "tools" / "megatron"
-    files = ("read.py", "software.py", "arguments.py", "model.py", "names.py")
+    files = ("read.py", "software.py", "arguments.py", "model.py", "names.py", "traits.py")
     sources = "".join((folder / name).read_text(encoding="utf-8") for name in files)
     used = [name for name, argument in known_arguments().items() if argument.role == "used"]
     assert len(known_arguments()) > 600

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from planner.one_job.tools.base.export_records import CannotExpress, Export, Exp
 from planner.one_job.tools.base.nodes import Layout
 from planner.shared.plan import Plan
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, setup_of
-from tests.processes import HANGS_S
+from tests.processes import HANGS_S, running
 
 DATA = Path(__file__).parents[3] / "data"
 EXPORTERS: tuple[Callable[[Plan, ExportContext], Export], ...] = (export_slurm, export_kubernetes, export_ray)
@@ -413,17 +414,18 @@ def test_a_pod_ends_as_soon_as_one_of_its_ranks_fails(tmp_path: Path) -> None:
     (tmp_path / "python").chmod(0o755)
     env = {one["name"]: one["value"] for one in container["env"]}
     env |= {"JOB_COMPLETION_INDEX": "0", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = subprocess.Popen(
+    with running(
         [BASH, *container["command"][1:]],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
-    try:
-        assert process.wait(timeout=HANGS_S) == 1
-    finally:
-        os.killpg(process.pid, 9)
+    ) as process:
+        try:
+            assert process.wait(timeout=HANGS_S) == 1
+        finally:
+            with suppress(ProcessLookupError):  # its other ranks may have ended already
+                os.killpg(process.pid, 9)
 
 
 # Ray

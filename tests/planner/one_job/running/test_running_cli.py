@@ -29,6 +29,7 @@ from planner.shared.plan_file import load_plan, plan_to_json, save_plan
 from profiles.errors import NothingFits
 from profiles.measurements import ProfileSet
 from profiles.store import ProfileStore
+from tests.documents import checked, document_of
 from tests.oracles.training_oracle import train_alone
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.one_job.running.running_examples import estimate_of, put_own_rates
@@ -55,6 +56,7 @@ def run_json(*words: str | Path) -> dict[str, Any]:
     with contextlib.redirect_stdout(out):
         assert cli.main(["run", *map(str, words), "--json"]) == 0
     found: dict[str, Any] = json.loads(out.getvalue(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    checked("run", found)
     return found
 
 
@@ -109,6 +111,11 @@ def test_json_has_measured_estimated_and_losses(learned: Learned) -> None:
         found["estimated"]["iteration_time_s"] / found["measured"]["iteration_time_s"]
     )
     assert found["plan"]["estimated_iteration_time_s"] == 1.5
+    assert "the plan file says 1.5 s" in found["plan"]["changed_inputs"][0]
+    assert "resident memory" in found["measured"]["peak_memory_is"]
+    assert found["measured"]["process_peak_bytes"] > found["measured"]["peak_memory_bytes"]
+    assert "profiled" not in found
+    assert learned.second["profiled"]["slowdown"] == 1.25
     assert len(learned.second["losses"]) == 3
     assert learned.second["losses"] != found["losses"][:3], "another seed"
 
@@ -132,11 +139,19 @@ def test_traces_are_written_and_named(learned: Learned) -> None:
 def test_the_tables_say_what_the_json_does(learned: Learned, capsys: pytest.CaptureFixture[str]) -> None:
     run_command._print(learned.first, Namespace())
     shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, shown.splitlines())) <= 80
     assert "gpt on 2 ranks, torch on cpu: measured" in shown
     assert "layer times modelled, communication modelled" in " ".join(shown.split())
     assert f"losses: {learned.first['losses'][0]:.6f}, " in shown
-    for words in ("An iteration of stage 0", "tensor-parallel communication", "where they part:", "noted:", "learned:"):
+    assert "peak memory: measured is the growth of the worker's resident memory" in " ".join(shown.split())
+    for words in (
+        "inputs:",
+        "An iteration of stage 0",
+        "tensor-parallel communication",
+        "where they part:",
+        "noted:",
+        "learned:",
+    ):
         assert words in shown
     assert all(f"written to {path}" in shown for path in learned.traces)
     blank = {"estimated": None, "estimated_reason": "it cannot be", "losses": [None, 1.0], "where_they_part": []}
@@ -343,11 +358,7 @@ def test_wrong_input_leaves_with_status_2_and_names_it(
 ) -> None:
     monkeypatch.setattr(running, "_count_gpus", lambda _backend: 0)
     make, message = REFUSED[name]
-    assert cli.main(["run", *map(str, make(folder)), "--json"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("cellplan: error: ")
-    assert message in shown.err
+    assert message in document_of(["run", *map(str, make(folder))], 2, capsys)["failure"]["message"]
 
 
 @pytest.mark.usefixtures("no_workers")
@@ -355,10 +366,8 @@ def test_more_memory_than_the_host_has_leaves_with_status_3(
     learned: Learned, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "free_host_memory_bytes", lambda: 2**29)
-    assert cli.main(["run", str(learned.plan), "--store", str(learned.store), "--json"]) == 3
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "run: 2 workers need about" in shown.err
-    assert "0.5 GiB are free; it lacks" in shown.err
+    said = document_of(["run", str(learned.plan), "--store", str(learned.store)], 3, capsys)["failure"]["message"]
+    assert "run: 2 workers need about" in said
+    assert "0.5 GiB are free; it lacks" in said
     with pytest.raises(NothingFits, match="of this host's memory"):
         api.run(learned.plan, store=learned.store)

@@ -155,7 +155,7 @@ def test_questions_on_the_command_line(question: list[str], capsys: pytest.Captu
     assert all(choice["iteration_time_s"] > 0 and choice["proved"] for choice in choices)
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     assert cli.main([*words, "--explain"]) == 2
 
 

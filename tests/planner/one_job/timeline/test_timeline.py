@@ -246,7 +246,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_estimated(
     name: str,
     said: str,
 ) -> None:
-    for function in ("planning.searching.plan_model", "cells.estimating_plan.read_any_request"):
+    for function in ("planning.searching.plan_model", "planning.estimating_plan.read_any_request"):
         monkeypatch.setattr(f"planner.one_job.{function}", lambda *_, **__: pytest.fail("estimated"))
     assert cli.main([*command, "--timeline", str(tmp_path / name)]) == 2
     captured = capsys.readouterr()

@@ -55,7 +55,7 @@ def test_a_small_table_is_printed_whole_with_its_skipped_rows(
     assert "10 rows: 9 predicted, 9 of them with a measured time; 1 skipped." in shown
     for title in ("by source", "by device", "by parallel kind", "by model size"):
         assert f"Error of the iteration time {title}" in shown
-    assert max(len(line) for line in shown.splitlines()) <= 100
+    assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_of_many_rows_the_worst_are_printed_unless_asked_otherwise(

@@ -76,6 +76,8 @@ def test_a_cluster_may_stand_in_place_of_a_device() -> None:
         ("id,gpu,tp\na,A100,0\n", "tp: found '0'"),
         ("id,gpu,tp\na,A100,-8\n", "tp: found '-8'"),
         ("id,gpu,tp\na,A100,1.5\n", "tp: found '1.5'"),
+        ("id,gpu,peak_mem_gb\na,A100,1e300\n", "peak_mem_gb: found '1e300', expected a number from 1e-18 to 1e18"),
+        ("id,gpu,iter_time_s\na,A100,1e-300\n", "iter_time_s: found '1e-300', expected a number from 1e-18 to 1e18"),
         ("id,gpu,iter_time_s\na,A100,nan\n", "iter_time_s: found 'nan', expected a finite number above 0"),
         ("id,gpu,iter_time_s\na,A100,inf\n", "iter_time_s: found 'inf'"),
         ("id,gpu,iter_time_s\na,A100,-1\n", "iter_time_s: found '-1'"),

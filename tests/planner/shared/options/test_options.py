@@ -25,7 +25,7 @@ TERMINAL_ALONE = {"help", "json", "list", "rows", "assumptions"}
 
 SEVERAL: dict[str, tuple[str, ...]] = {
     "simulate": ("simulate", "simulate_sweep"),
-    "plan": ("plan", "front", "smallest", "side_by_side"),
+    "plan": ("plan", "front", "smallest", "side_by_side", "largest"),
 }
 """Commands that several functions answer: their arguments are those of all."""
 

@@ -1,0 +1,90 @@
+"""Fine-tuning plans as LLaMA-Factory, axolotl and Accelerate with PEFT take them, and what these cannot run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner import api
+from profiles.errors import InputError, NothingFits
+
+TOOLS = ("llama-factory", "axolotl", "peft")
+JOB: dict[str, Any] = {"seq_len": 2048}
+
+
+def settings(tool: str, folder: Path, *, cluster: str = "a10:1x2", **options: Any) -> dict[str, Any]:
+    """Return the files that the tool is started with, each by its name, parsed."""
+    stated = JOB | {"cluster": cluster, "tool": tool, "output": folder / "plan.json"} | options
+    api.plan("llama3-8b", **stated)
+    files = api.export(folder / "plan.json", to=tool)["files"]
+    return {file["name"]: yaml.safe_load(file["text"]) for file in files}
+
+
+def test_llama_factory_takes_adapters_beside_weights_in_4_bits(tmp_path: Path) -> None:
+    written = settings("llama-factory", tmp_path, cluster="4090:1x1", qlora=16)
+    values = written["llama_factory.yaml"]
+    assert (values["finetuning_type"], values["lora_rank"], values["quantization_bit"]) == ("lora", 16, 4)
+    assert (values["cutoff_len"], values["packing"]) == (2048, True)
+    assert values["per_device_train_batch_size"] * values["gradient_accumulation_steps"] == 16
+    assert list(written) == ["llama_factory.yaml"]
+
+
+def test_axolotl_takes_adapters_on_two_devices(tmp_path: Path) -> None:
+    written = settings("axolotl", tmp_path, lora=16, zero=2)
+    values = written["axolotl.yaml"]
+    assert (values["adapter"], values["lora_r"], "load_in_4bit" in values) == ("lora", 16, False)
+    assert 2 * values["micro_batch_size"] * values["gradient_accumulation_steps"] == 16
+    assert values["deepspeed"] == "ds_config.json"
+    assert written["ds_config.json"]["zero_optimization"]["stage"] == 2
+
+
+def test_peft_has_the_arguments_of_the_trainer(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    written = settings("peft", tmp_path, qlora=8)
+    taken = {field.name for field in fields(transformers.TrainingArguments)}
+    assert set(written["training_args.json"]) <= taken
+    assert written["lora_config.json"]["r"] == 8
+    assert written["quantization_config.json"]["bnb_4bit_compute_dtype"] == "bfloat16"
+    assert written["accelerate.yaml"]["num_processes"] == 2
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_all_weights_learn_without_adapters(tool: str, tmp_path: Path) -> None:
+    written = settings(tool, tmp_path, cluster="h100:1x8", global_batch=64, zero=3)
+    text = json.dumps(written)
+    assert '"stage": 3' in text
+    assert not any(word in text for word in ("lora", "4bit", "quantization"))
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"freeze": (0, 5)}, "recipe.frozen_layers"),
+        ({"lora": 8, "feature": ("frozen_as=gptq",)}, "recipe.software.frozen_as"),
+        ({"lora": 8, "optimizer": "muon"}, "optimizer"),
+    ],
+)
+def test_what_these_tools_cannot_train_is_refused_by_name(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(NothingFits, match=f"cannot express {key}"):
+        api.plan("llama3-8b", cluster="h100:1x2", tool="peft", **JOB, **options)
+
+
+def test_the_same_adapters_take_less_memory_beside_weights_in_4_bits() -> None:
+    stated = JOB | {"cluster": "h100:1x1", "micro_batch": 1, "recompute": "none"}
+    held = api.plan("llama3-8b", lora=16, **stated).plan.estimate
+    narrow = api.plan("llama3-8b", qlora=16, **stated).plan.estimate
+    assert narrow.peak_memory_bytes < held.peak_memory_bytes - 7 * 2**30
+    assert narrow.iteration_time_s > held.iteration_time_s
+
+
+def test_a_fine_tuning_has_a_batch_of_its_own() -> None:
+    answer = api.estimate("llama3-8b", cluster="4090:1x1", qlora=16, **JOB)
+    assert answer["plan"]["batch"]["global_batch"] == 16
+    assert any("as fine-tunings have it" in text for text in answer["estimate"]["assumptions"])
+    with pytest.raises(InputError, match="--qlora: found --lora too"):
+        api.estimate("llama3-8b", cluster="4090:1x1", lora=8, qlora=8)

@@ -1,0 +1,74 @@
+"""`cellplan mcp`: the tools as the official client sees them; without the package, what to install."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from planner import api
+from planner.cli.main import main
+
+CASE: dict[str, Any] = {"model": "gpt-tiny", "cluster": "h100:1x2", "global_batch": 8}
+
+
+def test_without_the_package_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mcp", "mcp.server", "mcp.server.mcpserver"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["mcp"]) == 2
+    assert "pip install 'cellplan[mcp]'" in capsys.readouterr().err
+
+
+def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """Return what the client gets: the tools, then the answer to each call; of `plan` None, the first answer's."""
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed", exc_type=ImportError)
+    anyio = pytest.importorskip("anyio", reason="mcp is not installed")
+    from planner.cli.mcp_server import make_server
+
+    async def talk() -> list[Any]:
+        async with mcp.Client(make_server(None)) as client:
+            answers = [await client.list_tools()]
+            for name, values in calls:
+                filled = {
+                    key: answers[1].structured_content if value is None else value for key, value in values.items()
+                }
+                answers.append(await client.call_tool(name, filled))
+            return answers
+
+    answers: list[Any] = anyio.run(talk)
+    return answers
+
+
+def test_tools_are_the_functions() -> None:
+    listed, planned, exported, estimated, explained = ask(
+        ("plan", CASE),
+        ("export", {"plan": None, "to": "megatron"}),
+        ("estimate", {**CASE, "dp": 2}),
+        ("explain", CASE),
+    )
+    tools = {tool.name: tool.input_schema for tool in listed.tools}
+    assert list(tools) == ["estimate", "plan", "explain", "export"]
+    assert tools["plan"]["required"] == ["model", "cluster"]
+    assert not {"store", "output", "timeline", "launcher", "code", "free"} & set(tools["estimate"]["properties"])
+    assert planned.structured_content == json.loads(api.plan(**CASE).to_json())
+    assert exported.structured_content["files"][0]["name"] == "megatron.sh"
+    assert estimated.structured_content == json.loads(json.dumps(api.estimate(**CASE, dp=2)))
+    assert explained.structured_content["explanation"]["summary"]
+
+
+def test_what_fails_is_the_error_of_the_call() -> None:
+    _, wrong, code, nothing, plan = ask(
+        ("estimate", {**CASE, "cluster": "none:1x1"}),
+        ("plan", {**CASE, "model": "tests.traced_modules:mlp"}),
+        ("plan", {"model": "llama3-405b", "cluster": "h100:1x1"}),
+        ("export", {"plan": {}, "to": "megatron"}),
+    )
+    assert [answer.is_error for answer in (wrong, code, nothing, plan)] == [True] * 4
+    assert "none" in wrong.content[0].text
+    assert "a tool runs no code" in code.content[0].text
+    assert "no plan fits" in nothing.content[0].text
+    assert "plan: schema: found nothing" in plan.content[0].text
