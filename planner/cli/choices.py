@@ -194,15 +194,19 @@ def _energy(choice: Choice) -> str | None:
     return None if choice.energy_j is None else f"{choice.energy_j / 3.6e6:.3g} kWh"
 
 
+def _days(days: float) -> str:
+    return f"{days:,.0f}" if days >= 100 else f"{days:.3g}"
+
+
 def _whole_cells(choice: Choice) -> tuple[str | None, str | None, str | None]:
     """Days and cost of the whole training, the cost with its 90% interval."""
     training = choice.training
     if training is None:
         return None, None, None
     if training.price is None:
-        return f"{training.days:.3g}", None, None
+        return _days(training.days), None, None
     low, high = training.interval_of(training.price)
-    return f"{training.days:.3g}", format_count(training.price), f"{format_count(low)} to {format_count(high)}"
+    return _days(training.days), format_count(training.price), f"{format_count(low)} to {format_count(high)}"
 
 
 def _words(choice: Choice) -> str:
