@@ -225,7 +225,7 @@ class EstimatedCells:
                 self._data_parallel[workload, pool, devices] = None if seconds is None else _seconds(seconds)
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(where=str(path), found=str(error), expected=f"a file of schema {SCHEMA}") from error
         self._kept["count"] = len(self._cells) + len(self._data_parallel)
         return True

@@ -22,6 +22,7 @@ from planner.one_job.explicit.recording import record_estimate
 from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.explicit.unsaid import Evaluate, Taken, widened_by_habits
 from planner.one_job.explicit.whole import train_setup
+from planner.one_job.planning.preferring import find_preferred
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.spaces.assumptions import freedom_assumed
 from planner.one_job.search.spaces.request import SearchRequest, read_search
@@ -153,7 +154,7 @@ def estimate_as_planned(
     space = space_options(options, fixed)
     try:
         searched = read_search(space, store=store, model=fixed.model)
-        best = find_best(searched)
+        best = find_preferred(searched) if options.memory_margin is None else find_best(searched)
     except NothingFits:
         return None
     taken = Taken(setup=best.winner.setup, evaluation=best.winner.evaluation, sentences=())

@@ -236,7 +236,9 @@ def test_the_figures_of_an_estimate_hang_together() -> None:
 
 def test_what_does_not_learn_counts_no_weight_gradients() -> None:
     def tflops(**options: Any) -> float:
-        found = estimate_explicit(request_of(dp=8, recompute="none", **options), evaluate=fake_evaluate)
+        found = estimate_explicit(
+            request_of(dp=8, recompute="none", global_batch=64, **options), evaluate=fake_evaluate
+        )
         return found.plan.estimate.tflops_per_device
 
     whole, adapters, head_only = tflops(), tflops(lora=8), tflops(freeze=(0, 5))

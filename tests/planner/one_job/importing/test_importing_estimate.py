@@ -85,7 +85,7 @@ def test_the_plan_is_written_with_the_model_that_it_needs(capsys: pytest.Capture
     assert again.read_bytes() == plan.read_bytes()
     named = " ".join(run(capsys, *setting, "--assumptions").split())
     assert "the model is not in the catalogue: -o PLAN writes its config.json beside the plan" in named
-    assert "megatron-8x512 on h100:1x8: 16 samples an iteration on 8 h100" in named
+    assert "megatron-8x512 on h100:1x8: 16 samples of 512 tokens an iteration on 8 h100" in named
 
 
 def test_nothing_is_written_for_a_setting_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
