@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from argparse import Namespace
 from typing import TYPE_CHECKING, cast
 
@@ -123,7 +124,10 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
     if arguments.json:
         print_json(answer.as_dict())
         return
-    _print(f"{options.model}: {_limits(options)}", (*answer.choices, *answer.nothing), chosen_one=answer.chosen)
+    shown = _telling(answer)
+    _print(f"{options.model}: {_limits(options)}", (*shown, *answer.nothing), chosen_one=answer.chosen)
+    if len(shown) < len(answer.choices):
+        print_text(f"the fastest and the cheapest of each cluster; all {len(answer.choices)} looked at: --json")
     if answer.chosen is None or answer.chosen.described_training is None:
         return
     aim = "the cheapest" if options.days is not None else "the fastest"
@@ -135,6 +139,23 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
         print_text(f"within the limits as estimated; the far end of the 90% interval is beyond them{instead}")
     if arguments.output is not None:
         print(f"written to {arguments.output}")
+
+
+def _telling(answer: Affordable) -> tuple[Choice, ...]:
+    """The chosen one, and each cluster's fastest and cheapest."""
+    told = {id(answer.chosen)}
+    for cluster in {choice.cluster for choice in answer.choices}:
+        there = [choice for choice in answer.choices if choice.cluster == cluster and choice.training is not None]
+        told |= {id(min(there, key=_seconds, default=None)), id(min(there, key=_price, default=None))}
+    return tuple(choice for choice in answer.choices if id(choice) in told)
+
+
+def _seconds(choice: Choice) -> float:
+    return math.inf if choice.training is None else choice.training.seconds
+
+
+def _price(choice: Choice) -> float:
+    return math.inf if choice.training is None or choice.training.price is None else choice.training.price
 
 
 def _limits(options: PlanOptions) -> str:
@@ -152,9 +173,7 @@ def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None
         "cluster",
         "devices",
         "iteration",
-        "tokens/s",
-        "total",
-        *(() if trained else ("memory",)),
+        *(() if trained else ("tokens/s", "total", "memory")),
         *(("cost",) if costs else ()),
         *(whole or ("energy",)),
         "plan",
@@ -163,15 +182,12 @@ def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None
     for choice in choices:
         if choice.plan is None:
             continue
-        tokens = choice.plan.estimate.tokens_per_s_per_device
         row = (
             *(("*" if choice is chosen_one else "",) if chosen_one else ()),
             choice.cluster,
             choice.devices,
             format_seconds(choice.iteration_time_s or 0.0),
-            format_count(tokens),
-            format_count(None if tokens is None else tokens * choice.devices),
-            *(() if trained else (format_bytes(choice.needed_bytes),)),
+            *(() if trained else _rates_and_memory(choice)),
             *((None if choice.cost is None else f"{choice.cost:.3g}",) if costs else ()),
             *(_whole_cells(choice) if trained else (_energy(choice),)),
             _words(choice),
@@ -180,14 +196,22 @@ def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None
     if rows:
         print_table(title, columns, rows)
         of_what = (
-            "days and cost of the whole training"
+            "days and cost of the whole training, the cost with its 90% interval"
             if trained
-            else "energy per iteration; memory is what the fullest device needs with its reserve"
+            else "tokens/s per device and in total; energy per iteration; memory is what the fullest device needs with"
+            " its reserve"
         )
-        print_text(f"tokens/s per device and in total; {of_what}; all modelled but what the plans say was measured")
+        print_text(f"{of_what}; all modelled but what the plans say was measured")
     for choice in choices:
         if choice.plan is None:
             print_text(f"{choice.cluster}: {choice.reason}")
+
+
+def _rates_and_memory(choice: Choice) -> tuple[str | None, ...]:
+    """Tokens/s per device and in total, and what the fullest device needs."""
+    tokens = None if choice.plan is None else choice.plan.estimate.tokens_per_s_per_device
+    total = None if tokens is None else tokens * choice.devices
+    return format_count(tokens), format_count(total), format_bytes(choice.needed_bytes)
 
 
 def _energy(choice: Choice) -> str | None:
@@ -206,7 +230,17 @@ def _whole_cells(choice: Choice) -> tuple[str | None, str | None, str | None]:
     if training.price is None:
         return _days(training.days), None, None
     low, high = training.interval_of(training.price)
-    return _days(training.days), format_count(training.price), f"{format_count(low)} to {format_count(high)}"
+    return _days(training.days), format_count(training.price), _span(format_count(low), format_count(high))
+
+
+def _span(low: str | None, high: str | None) -> str:
+    """From one figure to another, the unit once where it is the same.
+
+    >>> _span("55.8 k", "80.7 k"), _span("980", "1.2 k")
+    ('55.8-80.7 k', '980-1.2 k')
+    """
+    (least, _, unit), (_, _, other) = (low or "").partition(" "), (high or "").partition(" ")
+    return f"{least if unit == other else low}-{high}"
 
 
 def _words(choice: Choice) -> str:
