@@ -89,11 +89,13 @@ def print_sweep(
 ) -> None:
     """Print means of several runs, with half the widths of their 95% intervals, beside the log's own where it has
     them, and the notes of the runs."""
-    columns = ("policy", "load", "JCT, h", "queue, h", "p99, h", "through.", "restarts", "finished")
+    loads = list(dict.fromkeys(f"{mean['load']:g}" for mean in means))
+    several = len(loads) > 1
+    columns = ("policy", *(["load"] if several else []), "JCT, h", "queue, h", "p99, h", "through.", "restarts", "done")
     rows = [
         (
             mean["policy"],
-            f"{mean['load']:g}",
+            *([f"{mean['load']:g}"] if several else []),
             *(_interval(mean[key], 3600) for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s")),
             *(_interval(mean[key]) for key in ("throughput_mean", "restarts_mean", "finished")),
         )
@@ -101,9 +103,10 @@ def print_sweep(
     ]
     if logged is not None:
         times = (f"{logged[key] / 3600:.3g}" for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s"))
-        rows.append(("as logged", "1", *times, "-", "-", str(logged["jobs"])))
+        rows.append(("as logged", *(["1"] if several else []), *times, "-", "-", str(logged["jobs"])))
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
-    print_table(f"Means over {seeds} seeds ± half the 95% interval (modelled)", columns, rows)
+    load = "" if several else f" at load {loads[0]}"
+    print_table(f"Means over {seeds} seeds{load}, ± half the 95% interval (modelled)", columns, rows)
     print_notes("Notes", notes)
 
 
@@ -111,8 +114,11 @@ def _interval(value: Mapping[str, float | None], unit: float = 1.0) -> str:
     mean, half = value["mean"], value["half_width_95"]
     if mean is None:
         return "-"
-    said = f"{mean / unit:.3g}" if abs(mean / unit) >= 0.1 else f"{mean / unit:.2f}"
-    return said if half is None else f"{said}±{half / unit:.1g}" if half / unit >= 0.01 else f"{said}±0"
+    figure = abs(mean / unit)
+    said = f"{mean / unit:.3g}" if figure >= 10 else f"{mean / unit:.2f}"
+    if half is None:
+        return said
+    return f"{said}±{half / unit:.1g}" if half / unit >= 0.01 else f"{said}±0"
 
 
 def _times(*values: float | None) -> str:
