@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.one_job.pods.layout import Layout, layout_of
 from planner.one_job.pods.records import Cells, PodRequest
+from planner.one_job.pods.transport import transport
 
 TIE_BREAK = 1e-5
 """What the other term weighs where alpha or beta is 0: less than one pod does, whatever the number of pods."""
@@ -89,68 +90,7 @@ def whole_nodes(request: PodRequest, chosen: Sequence[Sequence[int]]) -> Cells:
     take up to their room, both whole. Its matrix is totally unimodular, so that where a fraction of units fits, whole
     cells do (Hoffman and Kruskal 1956); a maximum flow finds them. Raise ValueError where none fits.
     """
-    flow = [dict.fromkeys(pods, 0) for pods in chosen]
-    left = list(request.room)
-    for unit, pods in enumerate(chosen):
-        wanted = request.columns
-        for pod in pods:
-            moved = min(wanted, left[pod])
-            flow[unit][pod] += moved
-            left[pod] -= moved
-            wanted -= moved
-        while wanted:
-            path = _path(flow, left, unit)
-            if path is None:
-                raise ValueError("whole_nodes: the chosen pods do not hold the units")
-            moved = min([wanted, left[path[-1][1]], *(flow[giver][pod] for giver, pod in _givers(path))])
-            _push(flow, left, path, moved)
-            wanted -= moved
+    flow = transport([request.columns] * len(chosen), chosen, request.room)
+    if flow is None:
+        raise ValueError("whole_nodes: the chosen pods do not hold the units")
     return tuple(tuple(pod for pod, cells in sorted(unit.items()) for _ in range(cells)) for unit in flow)
-
-
-Path = list[tuple[int, int]]
-"""(unit, the pod that it takes more of), then the unit that gives way there and where it goes instead, ..."""
-
-
-def _givers(path: Path) -> list[tuple[int, int]]:
-    """Return who gives way on the path, and in which pod."""
-    return [(path[step + 1][0], path[step][1]) for step in range(len(path) - 1)]
-
-
-def _path(flow: list[dict[int, int]], left: list[int], start: int) -> Path | None:
-    """The shortest chain of moves that lets unit `start` have one more cell."""
-    frontier: list[tuple[int, int | None]] = [(start, None)]
-    reached: dict[int, tuple[int, int | None]] = {}
-    seen = {start}
-    while frontier:
-        later: list[tuple[int, int | None]] = []
-        for unit, through in frontier:
-            for pod in flow[unit]:
-                if pod in reached:
-                    continue
-                reached[pod] = (unit, through)
-                if left[pod]:
-                    return _back(reached, pod)
-                for other, held in enumerate(flow):
-                    if other not in seen and held.get(pod):
-                        seen.add(other)
-                        later.append((other, pod))
-        frontier = later
-    return None
-
-
-def _back(reached: dict[int, tuple[int, int | None]], pod: int | None) -> Path:
-    path: Path = []
-    while pod is not None:
-        unit, through = reached[pod]
-        path.append((unit, pod))
-        pod = through
-    return path[::-1]
-
-
-def _push(flow: list[dict[int, int]], left: list[int], path: Path, moved: int) -> None:
-    for unit, pod in path:
-        flow[unit][pod] += moved
-    for giver, pod in _givers(path):
-        flow[giver][pod] -= moved
-    left[path[-1][1]] -= moved
