@@ -22,8 +22,10 @@ number hold no more. Then
    T <= 2, and 2 is reached.
 
 Hence the smaller of alpha * y1 + beta and alpha * y2 + 2 beta is the optimum of eq. 4 to 10, on one condition: that the
-first of them is the smaller one, or that the layout of 3 has T <= 2. It fails only where a pod has room for less than a
-unit and is needed; HiGHS solves the program then (`planner.one_job.pods.program`).
+first of them is the smaller one, or that the layout of 3 has T <= 2. Where pods hold less than a unit no T is below t,
+how many of the largest pods hold one, and t stands in for 2. Where the layout's T is above that, HiGHS solves the
+program (`planner.one_job.pods.program`), with a limit on its nodes of branching, never on the clock: the better of its
+placement and the layout is taken, and `Placement.objective_bound` says what is proved.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from profiles.vocabulary import Infeasible
 
 METHOD = "arnold"
 
+MOST_PAIRS, MOST_NODES = 600, 100
+"""HiGHS is asked where units times pods are at most so many, and branches at most so often."""
+
 
 def place_by_arnold(request: PodRequest) -> Placement | Infeasible:
     """Return the placement of least value under eq. 4 to 10, by the closed form where its condition holds, else by
@@ -44,10 +49,16 @@ def place_by_arnold(request: PodRequest) -> Placement | Infeasible:
     shortage = request.shortage()
     if shortage is not None:
         return shortage
-    layout = closed_form(request)
-    if layout is None:
-        layout = solve_program(request)
-    return Placement(method=METHOD, request=request, cells=layout.cells, objective=layout.objective(request))
+    layout, bound = _laid_out(request)
+    if layout.objective(request) > bound + ROUNDING and request.rows * len(request.largest_first) <= MOST_PAIRS:
+        solved = solve_program(request, most_nodes=MOST_NODES)
+        if solved is not None:
+            layout = min(layout, solved.layout, key=lambda one: one.objective(request))
+            bound = max(bound, min(solved.bound, layout.objective(request)))
+    objective = layout.objective(request)
+    return Placement(
+        method=METHOD, request=request, cells=layout.cells, objective=objective, objective_bound=min(bound, objective)
+    )
 
 
 def closed_form(request: PodRequest) -> Layout | None:
@@ -55,15 +66,27 @@ def closed_form(request: PodRequest) -> Layout | None:
     fit."""
     if request.shortage() is not None:
         raise ValueError("closed_form: the job does not fit")
+    layout, bound = _laid_out(request)
+    return layout if layout.objective(request) <= bound + ROUNDING else None
+
+
+def _laid_out(request: PodRequest) -> tuple[Layout, float]:
+    """The better of the two layouts, and what no placement is below."""
     room, order, unit = request.room, request.largest_first, request.columns
-    split = _fewest([room[pod] for pod in order], request.cells)
-    whole = _fewest([room[pod] // unit for pod in order], request.rows)
+    sizes = [room[pod] for pod in order]
+    split, narrowest = _fewest(sizes, request.cells), _fewest(sizes, unit)
+    whole = _fewest([size // unit for size in sizes], request.rows)
     assert split is not None
-    if whole is not None and request.value(whole, 1) <= request.value(split, 2) + ROUNDING:
+    assert narrowest is not None
+    below = request.value(split, max(2, narrowest))
+    if whole is not None and request.value(whole, 1) <= below + ROUNDING:
         taken = order[:whole]
-        return layout_of(_in_a_row(request, [(pod, room[pod] // unit * unit) for pod in taken]))
+        laid = layout_of(_in_a_row(request, [(pod, room[pod] // unit * unit) for pod in taken]))
+        return laid, laid.objective(request)
     laid = layout_of(_in_a_row(request, _most_left_whole(request, order[:split])))
-    return laid if laid.widest <= 2 else None
+    if whole is not None and request.value(whole, 1) <= laid.objective(request):
+        laid = layout_of(_in_a_row(request, [(pod, room[pod] // unit * unit) for pod in order[:whole]]))
+    return laid, below
 
 
 def _fewest(held: list[int], wanted: int) -> int | None:

@@ -1,24 +1,27 @@
 """Ours, exact: the placement of least alpha * widest DP group + beta * widest PP group, in pods (eq. 2 itself).
 
 What can be reached is asked for one pair (d, p) at a time: columns of at most d pods, rows of at most p. Rows that stay
-whole (p = 1) fit into the d largest pods or nowhere, columns that do (d = 1) likewise. Stacks of pods by column groups
-and Arnold's own placement, both ways round, reach pairs between; counting refutes others. Pairs that are left and
-better than the best reached are asked of all ways to share the pods out to groups, of the sharper count of
-`planner.one_job.pods.pairs`, then of the exact search, which is given up after a fixed number of steps: the least value
-of such pairs is the bound then.
+whole (p = 1) fit into the d largest pods or nowhere, columns that do (d = 1) likewise; and no line touches fewer pods
+than the largest that hold it. Stacks of pods by column groups, bands of such groups and Arnold's own placement, all
+both ways round, reach pairs between; counting refutes others. Pairs that are left and better than the best reached are
+asked of all ways to share the pods out to groups, of the sharper count of `planner.one_job.pods.pairs`, then of the
+exact search, which is given up after a fixed number of steps: the least value of such pairs is the bound then.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
+from math import inf
 
 from planner.one_job.pods.consolidation import closed_form
 from planner.one_job.pods.counting import is_refuted
 from planner.one_job.pods.families import FamilySearch, OutOfSteps
 from planner.one_job.pods.pairs import is_refuted_by_pairs
 from planner.one_job.pods.records import ROUNDING, Cells, Placement, PodRequest, spreads_of, transposed
-from planner.one_job.pods.stacks import MOST_PODS_TO_CHOOSE, chosen_stack, greedy_stack
+from planner.one_job.pods.stacks import MOST_PODS_TO_CHOOSE, chosen_stack, greedy_stack, in_bands
 from profiles.vocabulary import Infeasible
 
 METHOD = "spread"
@@ -26,6 +29,7 @@ METHOD = "spread"
 MOST_PODS_TO_SEARCH = 8
 STEPS_OF_SMALL, STEPS = 200_000, 2_000
 SMALL_CELLS = 24
+MOST_BANDS = 32
 """The exact search has so many steps: many where the job is small, so that it ends there."""
 
 Pair = tuple[int, int]
@@ -50,7 +54,10 @@ class _Search:
     def __init__(self, request: PodRequest) -> None:
         self.request, self.room = request, request.room
         self.reached: dict[Pair, Cells] = {}
+        self.lowest = inf
         self.pods = sum(size > 0 for size in self.room)
+        held = list(accumulate(sorted(self.room, reverse=True)))
+        self.least = bisect_left(held, request.rows) + 1, bisect_left(held, request.columns) + 1
         small = request.cells <= SMALL_CELLS
         self.families = FamilySearch(STEPS_OF_SMALL if small else STEPS)
 
@@ -64,13 +71,14 @@ class _Search:
 
     def better(self, pair: Pair) -> bool:
         """Return whether a pair is worth less than all that were reached."""
-        return not self.reached or self.value(pair) < min(map(self.value, self.reached)) - ROUNDING
+        return self.value(pair) < self.lowest - ROUNDING
 
     def keep(self, cells: Cells | None) -> None:
         """Note a placement, if there is one."""
         if cells is not None:
             spreads = spreads_of(cells)
             self.reached.setdefault((spreads.dp, spreads.pp), cells)
+            self.lowest = min(self.lowest, self.value((spreads.dp, spreads.pp)))
 
     def reach(self) -> None:
         """Reach what is cheap to reach: Arnold's placement and stacks, each both ways round."""
@@ -80,15 +88,31 @@ class _Search:
             layout = closed_form(one)
             if layout is not None:
                 self.keep(transposed(layout.cells) if back else layout.cells)
-        for groups in range(1, min(self.pods, request.columns) + 1):
-            most = sum(self.better((d, groups)) for d in range(1, self.pods + 1))
-            if most:
+        for groups in range(2, min(self.pods, MOST_BANDS) + 1):
+            self._reach_by_bands(groups)
+        least_d, least_p = self.least
+        for groups in range(least_p, min(self.pods, request.columns) + 1):
+            most = self._last_better(lambda d, groups=groups: (d, groups))
+            if most >= least_d:
                 self.keep(greedy_stack(room, request.rows, request.columns, groups, most=most))
-        for groups in range(1, min(self.pods, request.rows) + 1):
-            most = sum(self.better((groups, p)) for p in range(1, self.pods + 1))
-            if most:
+        for groups in range(least_d, min(self.pods, request.rows) + 1):
+            most = self._last_better(lambda p, groups=groups: (groups, p))
+            if most >= least_p:
                 cells = greedy_stack(room, request.columns, request.rows, groups, most=most)
                 self.keep(None if cells is None else transposed(cells))
+
+    def _reach_by_bands(self, groups: int) -> None:
+        """Reach what bands of columns, and of rows, reach."""
+        request, room = self.request, self.room
+        for turning in (False, True):
+            if groups <= request.columns and self.better((1, groups)):
+                self.keep(in_bands(room, request.rows, request.columns, groups, turning=turning))
+            if groups <= request.rows and self.better((groups, 1)):
+                self.keep(transposed(in_bands(room, request.columns, request.rows, groups, turning=turning)))
+
+    def _last_better(self, pair: Callable[[int], Pair]) -> int:
+        """The most pods of one kind of line for which a pair is better than the best reached; 0 for none."""
+        return bisect_left(range(1, self.pods + 1), True, key=lambda count: not self.better(pair(count)))
 
     def settle(self) -> float:
         """Ask for every pair that is better than the best reached, the best first, and return the least value of those
@@ -106,15 +130,15 @@ class _Search:
             except OutOfSteps:
                 pass
             bound = self.value(pair) if bound is None else bound
-        least = min(map(self.value, self.reached))
-        return least if bound is None else min(bound, least)
+        return self.lowest if bound is None else min(bound, self.lowest)
 
     def _not_counted_out(self) -> list[Pair]:
         """The pairs better than the best reached that counting does not refute. What refutes (d, p) refutes fewer."""
+        least_d, least_p = self.least
         most_d, most_p = min(self.pods, self.request.rows), min(self.pods, self.request.columns)
         left: list[Pair] = []
-        for p in range(1, most_p + 1):
-            worth = [d for d in range(1, most_d + 1) if self.better((d, p))]
+        for p in range(least_p, most_p + 1):
+            worth = range(least_d, min(most_d, self._last_better(lambda d, p=p: (d, p))) + 1)
             low, high = 0, len(worth)
             while low < high and not self._is_refuted((worth[-1], p)):
                 middle = (low + high) // 2

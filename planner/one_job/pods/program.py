@@ -13,13 +13,23 @@ import numpy as np
 from planner.one_job.pods.layout import Layout, layout_of
 from planner.one_job.pods.records import Cells, PodRequest
 from planner.one_job.pods.transport import transport
+from profiles.records import dataclass
 
 TIE_BREAK = 1e-5
 """What the other term weighs where alpha or beta is 0: less than one pod does, whatever the number of pods."""
 
 
-def solve_program(request: PodRequest) -> Layout:
-    """Return a whole solution of eq. 4 to 10 of least value. Raise RuntimeError where HiGHS finds none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """A whole solution of eq. 4 to 10, and what HiGHS proved that none is below."""
+
+    layout: Layout
+    bound: float
+
+
+def solve_program(request: PodRequest, *, most_nodes: int | None = None) -> Solved | None:
+    """Return a whole solution of eq. 4 to 10, of least value unless HiGHS stops after `most_nodes` nodes of branching;
+    None where it has no solution then.
 
     Variables: y of every pod, s and p of every unit and pod, T. c_j is the pod's room in units.
     """
@@ -42,13 +52,16 @@ def solve_program(request: PodRequest) -> Layout:
         constraints=LinearConstraint(matrix, low, high),
         integrality=whole,
         bounds=Bounds(np.zeros(last + 1), most),
-        options={"mip_rel_gap": 0.0},
+        options={"mip_rel_gap": 0.0} | ({} if most_nodes is None else {"node_limit": most_nodes}),
     )
     if solved.x is None:
-        raise RuntimeError(f"Arnold's program was not solved: {solved.message}")
+        return None
     selected = np.asarray(solved.x)[count : count + pairs].reshape(units, count) > 0.5
     chosen = [[pods[place] for place in np.flatnonzero(row)] for row in selected]
-    return layout_of(whole_nodes(request, chosen))
+    layout = layout_of(whole_nodes(request, chosen))
+    # The bound is of the program with its tie-break, which is above eq. 4 by what both terms gained at most.
+    gained = float(cost[0] - request.alpha) * count + float(cost[last] - request.beta) * count
+    return Solved(layout=layout, bound=float(solved.mip_dual_bound or 0.0) - gained)
 
 
 def _constraints(request: PodRequest, pods: Sequence[int]) -> tuple[Any, list[float], list[float]]:

@@ -105,13 +105,15 @@ class Spreads:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """A pod for every cell. No placement of the request is worth less than `bound` (eq. 2, in pods; None of a method
-    that knows none). `objective` is what the method itself minimised, where that is not eq. 2."""
+    that knows none). `objective` is what the method itself minimised, where that is not eq. 2, and `objective_bound`
+    what no placement is below in that."""
 
     method: str
     request: PodRequest
     cells: Cells
     bound: float | None = None
     objective: float | None = None
+    objective_bound: float | None = None
 
     def __post_init__(self) -> None:
         shape = {len(row) for row in self.cells}

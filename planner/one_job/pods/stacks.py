@@ -3,7 +3,8 @@
 The columns are cut into p groups; each group has its own pods, at most d of them, which fill it from the first row
 down, a pod of room n on w columns floor(n / w) rows. A row meets one pod of every group, p in all, a column the pods of
 its group, d at most. With rows and columns exchanged it is the other way round. p = 1 are rows that stay whole, d = 1
-columns that do; between these lie the mixed placements, which Arnold's eq. 4 does not see.
+columns that do; between these lie the mixed placements, which Arnold's eq. 4 does not see. Where hardly a node is
+spare, groups follow each other through the pods instead (`in_bands`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Block = tuple[int, tuple[tuple[int, int], ...]]
 
 MOST_PARTITIONS = 300
 MOST_GREEDY = 240
+MOST_MORE = 8
 MOST_PODS_TO_CHOOSE = 12
 MOST_STEPS = 20_000
 
@@ -64,7 +66,7 @@ def greedy_stack(room: Sequence[int], rows: int, columns: int, groups: int, *, m
             most = max(map(len, pods)) - 1
             best = most + 1, list(zip(widths, pods, strict=True))
         fewest = -(-(int(np.searchsorted(held, rows * columns)) + 1) // groups)
-        for d in range(fewest, most + 1):
+        for d in range(fewest, min(most, fewest + MOST_MORE) + 1):
             pods = _even_groups(left[: groups * d], rows, widths, d)
             if pods is not None:
                 best, most = (d, list(zip(widths, pods, strict=True))), d - 1
@@ -98,6 +100,21 @@ def _greedy_groups(left: list[tuple[int, int]], rows: int, widths: Widths, d: in
         groups.append([pod for pod, _ in left[start : start + count]])
         del left[start : start + count]
     return groups
+
+
+def in_bands(room: Sequence[int], rows: int, columns: int, groups: int, *, turning: bool) -> Cells:
+    """Return the cells of even column groups laid one after another, row by row, into the pods, largest first: nothing
+    is left over at a pod's end, but a border between pods may split a row or stand between two groups. `turning`: every
+    other group is filled from the last row up."""
+    order = sorted(range(len(room)), key=lambda pod: -room[pod])
+    line = [pod for pod in order for _ in range(room[pod])]
+    lines: list[list[int]] = [[] for _ in range(rows)]
+    start = 0
+    for number, width in enumerate(next(widths_of(columns, groups))):
+        for row in reversed(range(rows)) if turning and number % 2 else range(rows):
+            lines[row] += line[start : start + width]
+            start += width
+    return tuple(map(tuple, lines))
 
 
 def chosen_stack(room: Sequence[int], rows: int, columns: int, d: int, p: int) -> Cells | None:

@@ -37,21 +37,39 @@ def _drawn(rng: random.Random) -> PodRequest:
 
 def test_the_closed_form_equals_highs_on_hundreds_of_instances() -> None:
     held = 0
-    for seed in seeds(400):
+    for seed in seeds(400, share=8):
         request = _drawn(random.Random(seed))
         layout = closed_form(request)
-        program = solve_program(request)
+        solved = solve_program(request)
+        assert solved is not None
+        program = solved.layout
+        assert solved.bound <= program.objective(request) + 1e-9
         if layout is not None:
             held += 1
             assert layout.objective(request) == pytest.approx(program.objective(request), abs=1e-9), request
-    assert held > 0.95 * len(seeds(400))
+    assert held > 0.95 * len(seeds(400, share=8))
 
 
 def test_where_a_needed_pod_holds_less_than_a_unit_highs_decides() -> None:
     request = PodRequest(rows=2, columns=6, free=(6, 2, 2, 2), alpha=0.5)
     assert closed_form(request) is None
     placement = _placed(request)
-    assert placement.objective == request.value(4, 3)
+    assert placement.objective == pytest.approx(request.value(4, 3))
+    assert placement.objective_bound == pytest.approx(request.value(4, 3))
+
+
+def test_pods_of_one_node_are_a_closed_form_too() -> None:
+    request = PodRequest(rows=46, columns=8, free=(1,) * 400, alpha=0.5)
+    assert closed_form(request) is not None
+    assert _placed(request).objective == request.value(368, 8)
+
+
+def test_many_small_pods_have_an_answer_whose_bound_is_told() -> None:
+    request = PodRequest(rows=46, columns=8, free=(5,) * 100, alpha=0.2)
+    placement = _placed(request)
+    assert placement.objective is not None
+    assert placement.objective_bound is not None
+    assert placement.objective_bound < placement.objective == request.value(74, 3)
 
 
 def test_hundreds_of_drawn_clusters_keep_the_lower_bound_of_the_proof() -> None:
