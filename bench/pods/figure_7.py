@@ -8,13 +8,13 @@ from random import Random
 from statistics import mean
 
 from bench.pods.cases import Setting, requests_of
+from planner.one_job.pods.baselines import NODE_ORDERS as ORDERS
 from planner.one_job.pods.baselines import NodeOrder
 from planner.one_job.pods.methods import place_into_pods
 from planner.one_job.pods.records import Placement, PodRequest
 
 PAPERS = ("best-fit", "random-fit", "gpu-packing", "topo-aware")
 PEOPLES = ("cluster-order", "kueue", "slurm")
-ORDERS: tuple[NodeOrder, ...] = ("rows", "megatron")
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 

@@ -103,3 +103,9 @@ def _until_enough(request: PodRequest, order: tuple[int, ...]) -> Taken:
             taken.append((pod, count))
         left -= count
     return taken
+
+
+FIXED_RULES: tuple[Rule, ...] = (best_fit, gpu_packing, slurm_tree, cluster_order)
+"""Those that draw nothing; Kueue's takes what Slurm's does."""
+
+NODE_ORDERS: tuple[NodeOrder, ...] = ("rows", "megatron")
