@@ -13,6 +13,7 @@ from planner.one_job.pods.equations import PrintedShape, dp_volume, matrix_shape
 from planner.one_job.pods.matrix import JobMatrix, matrix_of
 from planner.one_job.pods.records import PodRequest
 from planner.one_job.pods.traffic import sent_share, stage_bytes, traffic_of
+from planner.one_job.pods.traffic_picture import draw_traffic
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible
@@ -158,3 +159,11 @@ def test_one_device_talks_to_nobody() -> None:
 def test_shares_of_collectives() -> None:
     assert sent_share("all_gather", 8) == 7 / 8
     assert sent_share("send_recv", 2) == 1
+
+
+def test_traffic_is_drawn_the_same_each_time() -> None:
+    traffic = traffic_of(build(cluster=NODES, tp=4, pp=2, dp=8))
+    picture = draw_traffic(traffic)
+    assert picture == draw_traffic(traffic)
+    assert b"64 devices" in picture
+    assert b"<svg" in draw_traffic(traffic_of(build(LLAMA, tp=1, pp=1, dp=1)))
