@@ -11,7 +11,6 @@ exact search, which is given up after a fixed number of steps: the least value o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, chain
 from math import inf
@@ -99,11 +98,11 @@ class _Search:
             self._reach_by_bands(groups)
         least_d, least_p = self.least
         for groups in range(least_p, min(self.pods, request.columns) + 1):
-            most = self._last_better(lambda d, groups=groups: (d, groups))
+            most = self._last_d(groups)
             if most >= least_d:
                 self.keep(greedy_stack(room, request.rows, request.columns, groups, most=most))
         for groups in range(least_d, min(self.pods, request.rows) + 1):
-            most = self._last_better(lambda p, groups=groups: (groups, p))
+            most = self._last_p(groups)
             if most >= least_p:
                 cells = greedy_stack(room, request.columns, request.rows, groups, most=most)
                 self.keep(None if cells is None else transposed(cells))
@@ -128,9 +127,13 @@ class _Search:
             if groups <= request.rows and self.better((groups, 1)):
                 self.keep(transposed(in_bands(room, request.columns, request.rows, groups, turning=turning)))
 
-    def _last_better(self, pair: Callable[[int], Pair]) -> int:
-        """The most pods of one kind of line for which a pair is better than the best reached; 0 for none."""
-        return bisect_left(range(1, self.pods + 1), True, key=lambda count: not self.better(pair(count)))
+    def _last_d(self, p: int) -> int:
+        """The most pods a column for which (d, p) is better than the best reached; 0 for none."""
+        return bisect_left(range(1, self.pods + 1), True, key=lambda d: not self.better((d, p)))
+
+    def _last_p(self, d: int) -> int:
+        """The most pods a row for which (d, p) is better than the best reached; 0 for none."""
+        return bisect_left(range(1, self.pods + 1), True, key=lambda p: not self.better((d, p)))
 
     def settle(self) -> float:
         """Ask for every pair that is better than the best reached, the best first, and return the least value of those
@@ -156,7 +159,7 @@ class _Search:
         most_d, most_p = min(self.pods, self.request.rows), min(self.pods, self.request.columns)
         left: list[Pair] = []
         for p in range(least_p, most_p + 1):
-            worth = range(least_d, min(most_d, self._last_better(lambda d, p=p: (d, p))) + 1)
+            worth = range(least_d, min(most_d, self._last_d(p)) + 1)
             low, high = 0, len(worth)
             while low < high and not self._is_refuted((worth[-1], p)):
                 middle = (low + high) // 2
