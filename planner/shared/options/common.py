@@ -26,6 +26,7 @@ Tool = Literal[
     "llama-factory",
     "axolotl",
     "peft",
+    "torchtune",
 ]
 """Training frameworks whose limits are known."""
 Launcher = Literal["megatron", "torchtitan", "deepspeed", "llm-foundry", "nanotron"]

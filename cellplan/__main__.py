@@ -1,0 +1,9 @@
+"""`python -m cellplan`: the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from planner.cli.main import main
+
+sys.exit(main())
