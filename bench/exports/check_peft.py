@@ -23,9 +23,9 @@ def read(folder: Path, world: int, dp: int) -> dict[str, Any]:  # noqa: ARG001
     launched = import_module("accelerate.commands.config.config_args").load_config_from_file(
         str(folder / "accelerate.yaml")
     )
-    values = _json(folder / "training_args.json") or {}
+    values = _json(folder / "training_args.json")
     shared = values.pop("deepspeed", None)
-    zero = (_json(folder / shared) or {})["zero_optimization"]["stage"] if shared else 0
+    zero = _json(folder / shared)["zero_optimization"]["stage"] if shared else 0
     parser = transformers.HfArgumentParser(transformers.TrainingArguments)
     without_device = {"bf16": False, "fp16": False, "use_cpu": True}
     (training,) = parser.parse_dict({**values, **without_device}, allow_extra_keys=False)
@@ -44,5 +44,5 @@ def read(folder: Path, world: int, dp: int) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
-def _json(file: Path) -> dict[str, Any] | None:
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+def _json(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}

@@ -68,6 +68,6 @@ def _asked(recipe: str) -> tuple[set[str], set[str]]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cfg":
             required.add(node.attr)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "cfg.get":
-            asked |= {node.args[0].value} if isinstance(node.args[0], ast.Constant) else set()
+            asked |= {str(node.args[0].value)} if isinstance(node.args[0], ast.Constant) else set()
     required.discard("get")
     return required, required | asked

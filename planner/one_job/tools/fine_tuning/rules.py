@@ -91,6 +91,7 @@ LLAMA_FACTORY = _fine_tuner(
     job=(*_JOB, _ONE_SPAN_LEARNS),
     model="fine_tuning.writing:refuse_model",
     write="fine_tuning.writing:write_llama_factory",
+    read="fine_tuning.read:read_llama_factory",
 )
 AXOLOTL = _fine_tuner(
     name="axolotl",
@@ -98,10 +99,12 @@ AXOLOTL = _fine_tuner(
     basis="axolotl 0.19: data parallelism, or DeepSpeed's ZeRO",
     model="fine_tuning.writing:refuse_model",
     write="fine_tuning.writing:write_axolotl",
+    read="fine_tuning.read:read_axolotl",
 )
 PEFT = _fine_tuner(
     name="peft",
     summary="Accelerate, transformers' Trainer and PEFT: the arguments of each as files",
     basis="accelerate 1.15 with transformers 5 and peft 0.21: data parallelism, or DeepSpeed's ZeRO",
     write="fine_tuning.writing:write_peft",
+    read="fine_tuning.read:read_trainer",
 )

@@ -89,9 +89,13 @@ def test_what_these_tools_cannot_train_is_refused_by_name(options: dict[str, Any
 )
 def test_each_says_what_it_alone_cannot_train(tool: str, options: dict[str, Any], key: str) -> None:
     model = options.get("model", "llama3-8b")
-    stated = JOB | {name: value for name, value in options.items() if name != "model"}
+    stated: dict[str, Any] = (
+        {"cluster": "h100:1x2", "tool": tool}
+        | JOB
+        | {name: value for name, value in options.items() if name != "model"}
+    )
     with pytest.raises((NothingFits, InputError), match=key):
-        api.plan(model, cluster="h100:1x2", tool=tool, **stated)
+        api.plan(model, **stated)
 
 
 def test_torchtune_takes_adapters_with_the_sizes_of_the_model(tmp_path: Path) -> None:
