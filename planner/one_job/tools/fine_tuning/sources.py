@@ -261,8 +261,8 @@ def _literal(node: ast.expr, constants: Mapping[str, Any]) -> Any:
             return constants[name]
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return name
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
-            return -node.operand.value  # type: ignore[operator, union-attr]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_literal(item, constants) for item in items]
         case ast.Dict(keys=names, values=items) if all(isinstance(name, ast.Constant) for name in names):
