@@ -143,11 +143,12 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
 
 def _telling(answer: Affordable) -> tuple[Choice, ...]:
     """The chosen one, and each cluster's fastest and cheapest."""
-    told = {id(answer.chosen)}
+    told = [] if answer.chosen is None else [answer.chosen]
     for cluster in {choice.cluster for choice in answer.choices}:
         there = [choice for choice in answer.choices if choice.cluster == cluster and choice.training is not None]
-        told |= {id(min(there, key=_seconds, default=None)), id(min(there, key=_price, default=None))}
-    return tuple(choice for choice in answer.choices if id(choice) in told)
+        told += [min(there, key=_seconds), min(there, key=_price)] if there else []
+    asked = {(choice.cluster, choice.devices) for choice in told}
+    return tuple(choice for choice in answer.choices if (choice.cluster, choice.devices) in asked)
 
 
 def _seconds(choice: Choice) -> float:

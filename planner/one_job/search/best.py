@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import Setup
+from estimator.pricing.recipe import Setup, ZeroStage
 from estimator.schedules.simulate import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import SearchResult, search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
+from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.software import split_by_software
 from planner.one_job.search.spaces.space import fills_evenly
 from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
@@ -71,7 +73,8 @@ def find_best(request: SearchRequest, *, below: float = math.inf, progress: Prog
     fits."""
     groups = _search_of_groups(request, progress, below)
     least = min(below, _just_above(groups))
-    results = [(part, _search_one(request, part, least, progress)) for part in request.spaces]
+    parts = [part for whole in request.spaces for part in split_by_software(whole)]
+    results = [(part, _search_one(request, part, least, progress)) for part in parts]
     return _best_of(request, results, groups, below)
 
 
@@ -82,25 +85,34 @@ def find_best_parts(
     narrower constraints, and are searched together. Each has the work of its own `limit`, which is the same for all."""
     of_groups = [_search_of_groups(part, progress) for part in parts]
     below = [_just_above(groups) for groups in of_groups]
-    by_space = [
-        search_parts(
-            whole.space,
-            whole.evaluator,
-            [part.spaces[number].space.constraints for part in parts],
-            weight=lambda devices, whole=whole: request.weight(whole, devices),  # type: ignore[misc]
-            below=below,
-            most_families=request.limit,
-            progress=_reported(whole, progress),
-        )
-        for number, whole in enumerate(request.spaces)
-    ]
+    by_part: list[list[tuple[DeviceSpace, SearchResult]]] = [[] for _ in parts]
+    for number, whole in enumerate(request.spaces):
+        for own in split_by_software(whole):
+            open_there = own.space.constraints.zero
+            narrowed = [_under(part.spaces[number].space.constraints, open_there) for part in parts]
+            results = search_parts(
+                own.space,
+                own.evaluator,
+                narrowed,
+                weight=lambda devices, own=own: request.weight(own, devices),  # type: ignore[misc]
+                below=below,
+                most_families=request.limit,
+                progress=_reported(own, progress),
+            )
+            for searched, limits, result in zip(by_part, narrowed, results, strict=True):
+                searched.append((replace(own, space=replace(own.space, constraints=limits)), result))
     best: list[Best | None] = []
-    for part, groups, results in zip(parts, of_groups, zip(*by_space, strict=True), strict=True):
+    for part, groups, searched in zip(parts, of_groups, by_part, strict=True):
         try:
-            best.append(_best_of(part, list(zip(part.spaces, results, strict=True)), groups))
+            best.append(_best_of(part, searched, groups))
         except NothingFits:
             best.append(None)
     return tuple(best)
+
+
+def _under(constraints: Constraints, stages: tuple[ZeroStage, ...]) -> Constraints:
+    """`constraints` under those of their stages of ZeRO that are in `stages`."""
+    return replace(constraints, zero=tuple(zero for zero in constraints.zero if zero in stages))
 
 
 def _best_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +46,26 @@ def test_each_command_has_a_schema() -> None:
         jsonschema.Draft202012Validator.check_schema(api.answer_schema(command))
     with pytest.raises(InputError, match="found 'fly', expected one of models list"):
         api.answer_schema("fly")
+
+
+def properties_of(schema: object) -> Iterator[str]:
+    """The names of what objects have, anywhere in `schema`."""
+    if isinstance(schema, dict):
+        named = schema.get("properties", {})
+        yield from named
+        for part in (*named.values(), *(value for key, value in schema.items() if key != "properties")):
+            yield from properties_of(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from properties_of(part)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_schema_names_what_an_example_had(command: str) -> None:
+    """A key is a word of ours; names of jobs, devices and models are keys of no schema."""
+    assert [
+        name for name in properties_of(api.answer_schema(command)) if not re.fullmatch("[a-z][a-z0-9_]*", name)
+    ] == []
 
 
 def test_the_command_of_a_command_line() -> None:
