@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from argparse import Namespace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
+from estimator.pricing.training import say_amount
 from planner import api
 from planner.cli.arguments import chosen
-from planner.cli.headline import print_largest
+from planner.cli.headline import print_assumptions, print_largest
 from planner.cli.output import (
     format_bytes,
     format_count,
@@ -69,11 +71,30 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     else:
         choices = api.side_by_side(chosen(arguments, SideBySideOptions))
         title = f"{options.model}: the best plan on each cluster"
+    fastest = min((choice for choice in choices if choice.plan is not None), key=_iteration_s)
     if arguments.json:
-        print_json({"choices": [choice.as_dict() for choice in choices]})
+        print_json({"choices": [choice.as_dict() for choice in choices], "assumption_effects": _effects(fastest)})
         return True
     _print(title, choices)
+    _print_assumptions(fastest, arguments, of_several=len(choices) > 1)
     return True
+
+
+def _iteration_s(choice: Choice) -> float:
+    return choice.iteration_time_s or math.inf
+
+
+def _effects(choice: Choice) -> list[dict[str, object]]:
+    return [asdict(effect) for effect in choice.effects()]
+
+
+def _print_assumptions(choice: Choice, arguments: Namespace, *, of_several: bool) -> None:
+    """What moves the plan of a choice most, and what it rests on."""
+    if choice.plan is None:
+        return
+    if of_several:
+        print_text(f"assumptions of the plan on {choice.devices} devices of {choice.cluster}:")
+    print_assumptions(choice.plan.assumptions, every=arguments.assumptions, effects=_effects(choice))
 
 
 def _answer_largest(arguments: Namespace) -> None:
@@ -82,13 +103,15 @@ def _answer_largest(arguments: Namespace) -> None:
         answer = api.largest(chosen(arguments, LargestOptions))
     value = answer.largest.as_dict()
     if arguments.json:
-        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value})
+        effects = [asdict(effect) for effect in answer.effects]
+        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value, "assumption_effects": effects})
         return
     from planner.cli.plan_output import print_plan
 
     print_largest(value)
     print()
-    print_plan(answer.plan, every_assumption=arguments.assumptions)
+    effects = [asdict(effect) for effect in answer.effects]
+    print_plan(answer.plan, every_assumption=arguments.assumptions, effects=effects)
     print_written(arguments.output, None)
 
 
@@ -137,6 +160,7 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
         sure = answer.sure
         instead = "" if sure is None else f"; that of {sure.devices} devices of {sure.cluster} is not"
         print_text(f"within the limits as estimated; the far end of the 90% interval is beyond them{instead}")
+    _print_assumptions(answer.chosen, arguments, of_several=False)
     if arguments.output is not None:
         print(f"written to {arguments.output}")
 
@@ -160,7 +184,7 @@ def _price(choice: Choice) -> float:
 
 
 def _limits(options: PlanOptions) -> str:
-    limits = [f"a budget of {options.budget:,.0f}"] if options.budget is not None else []
+    limits = [f"a budget of {say_amount(options.budget)}"] if options.budget is not None else []
     limits += [f"{options.days:g} days"] if options.days is not None else []
     return f"within {' and '.join(limits)}"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from estimator.pricing.training import Training, WholeTraining, is_surely_within, over_limits
+from estimator.pricing.training import Training, WholeTraining, is_surely_within, over_limits, say_amount
 from planner.one_job.explicit.whole import read_whole
 from planner.one_job.planning.choices import Choice, best_choice, each_cluster, fewer_devices
 from planner.shared.inputs import load_any_place
@@ -58,6 +58,7 @@ class Affordable:
             "days": self.whole.days,
             "surely_within": None if self.sure is None else self.choices.index(self.sure),
             "nearest_miss": None if self.chosen else describe_miss(self),
+            "assumption_effects": [] if self.chosen is None else [asdict(effect) for effect in self.chosen.effects()],
         }
 
 
@@ -157,7 +158,7 @@ def describe_miss(answer: Affordable) -> str | None:
 
 
 def _nothing(options: AffordOptions, answer: Affordable) -> str:
-    limits = [f"a budget of {options.budget:,.0f}"] if options.budget is not None else []
+    limits = [f"a budget of {say_amount(options.budget)}"] if options.budget is not None else []
     limits += [f"{options.days:g} days"] if options.days is not None else []
     clusters = " or ".join((options.cluster, *options.beside))
     miss = describe_miss(answer)

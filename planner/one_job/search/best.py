@@ -13,6 +13,7 @@ from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, ZeroStage
 from estimator.schedules.simulate import simulate_schedule
+from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import Search, search_parts
@@ -69,6 +70,14 @@ class Best:
     def gap(self) -> float:
         """Relative; 0 where the best plan is proved."""
         return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
+
+
+def effects_of(best: Best) -> tuple[Effect, ...]:
+    """Return what the assumptions that move the best plan's figures most are worth."""
+    winner, pricing = best.winner, best.winner.space.pricing
+    return assumption_effects(
+        winner.setup, winner.evaluation, best.plan.assumptions, lambda setup: evaluate(setup, pricing)
+    )
 
 
 def find_best(request: SearchRequest, *, below: float = math.inf, progress: Progress | None = None) -> Best:
