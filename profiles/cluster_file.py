@@ -20,7 +20,10 @@ from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
 from profiles.given import given_under, name_given, plain_object
 from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.host_lists import fold_hosts
 from profiles.limits import LIMITS
+from profiles.network import Network
+from profiles.network_file import describe_network, read_hosts, read_network
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import read_yaml
 
@@ -72,12 +75,8 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "sites": [
             {
                 "name": site.name,
-                "nodes": [_describe_nodes(group) for group in site.nodes],
-                "fabric": {
-                    "link": _describe_link(site.fabric_link),
-                    "oversubscription": site.oversubscription,
-                    "pods": site.pods,
-                },
+                "nodes": _describe_all_nodes(site),
+                "fabric": {"link": _describe_link(site.fabric_link), **describe_network(site.network)},
             }
             for site in cluster.sites
         ],
@@ -254,18 +253,14 @@ class _FileReader:
 
     def site(self, written: SiteModel, key: str) -> Site:
         nodes = [self._nodes(group, f"{key}.nodes[{number}]") for number, group in enumerate(written.nodes)]
+        fabric = written.fabric
+        link = self._link(fabric.link, f"{key}.fabric.link", kind="infiniband") if fabric else _fastest_nic(nodes)
+        if fabric is None:
+            self.notes.append(f"{key}.fabric: not given, taken as {link.name} without oversubscription")
         with _inside(self._where, key):
-            if written.fabric is None:
-                site = Site(name=written.name, nodes=tuple(nodes), fabric_link=_fastest_nic(nodes))
-                self.notes.append(f"{key}.fabric: not given, taken as {site.fabric_link.name} without oversubscription")
-                return site
-            return Site(
-                name=written.name,
-                nodes=tuple(nodes),
-                fabric_link=self._link(written.fabric.link, f"{key}.fabric.link", kind="infiniband"),
-                oversubscription=written.fabric.oversubscription,
-                pods=written.fabric.pods,
-            )
+            hosts = read_hosts(written.nodes, self._where)
+            network = read_network(fabric, nodes, hosts, link, self._where) if fabric else Network(hosts=hosts)
+            return Site(name=written.name, nodes=tuple(nodes), fabric_link=link, network=network)
 
     def _nodes(self, written: NodesModel, key: str) -> NodeGroup:
         given: dict[str, Any] = {
@@ -358,6 +353,16 @@ class _FileReader:
 
 
 # Back into the file's form
+
+
+def _describe_all_nodes(site: Site) -> list[dict[str, Any]]:
+    """A site's groups of nodes, with their names where they have any."""
+    described, first = [], 0
+    for group in site.nodes:
+        names = site.network.hosts[first : first + group.count]
+        described.append(_describe_nodes(group) | ({"names": fold_hosts(names)} if names else {}))
+        first += group.count
+    return described
 
 
 def _describe_nodes(group: NodeGroup) -> dict[str, Any]:

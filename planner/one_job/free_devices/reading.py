@@ -28,6 +28,7 @@ from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.files import parse_json, read_json, read_text
+from profiles.network import Network
 from profiles.records import dataclass
 
 
@@ -163,7 +164,7 @@ def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
                 replace(given.get((site.name, number, node), _Place()), number=len(members) + node)
                 for node in range(group.count)
             ]
-            for part, nodes in _parts(group, places, _pod_size(site)):
+            for part, nodes in _parts(group, places, site.network):
                 groups.append(part)
                 members += nodes
         called = f"{site.name} " if len(cluster.sites) > 1 else ""
@@ -255,17 +256,12 @@ def _plain(said: str) -> str:
     return said.strip().lower().replace("_", "-").removeprefix("nvidia-")
 
 
-def _pod_size(site: Site) -> int:
-    """Nodes of a pod, as `Site.pods` divides a site."""
-    return -(-sum(group.count for group in site.nodes) // site.pods)
-
-
-def _parts(group: NodeGroup, places: Sequence[_Place], pod: int) -> Iterator[tuple[NodeGroup, list[_Place]]]:
+def _parts(group: NodeGroup, places: Sequence[_Place], network: Network) -> Iterator[tuple[NodeGroup, list[_Place]]]:
     """The group in parts of nodes that are equally free: `NodeGroup.free` is the first so many of its devices, so a
     node of which some devices are free is a group of its own.
 
-    Nodes change places only inside a pod and, where islands span nodes, inside a rack; of such a rack the whole nodes
-    stay joined, and those partly free count as joined to them by NICs.
+    Nodes change places only inside a part of the fabric's lowest level and, where islands span nodes, inside a rack; of
+    such a rack the whole nodes stay joined, and those partly free count as joined to them by NICs.
     """
     rack = max(1, group.island_size // group.devices)
     spans = group.island_size > group.devices
@@ -273,7 +269,7 @@ def _parts(group: NodeGroup, places: Sequence[_Place], pod: int) -> Iterator[tup
     numbered = list(enumerate(places))
     for _, block in groupby(
         numbered,
-        key=lambda numbered_place: (numbered_place[1].number // pod, numbered_place[0] // rack if spans else 0),
+        key=lambda numbered: (network.alike_key(numbered[1].number), numbered[0] // rack if spans else 0),
     ):
         ordered = sorted((place for _, place in block), key=lambda place: -place.free)
         whole_rack = len(ordered) == rack
