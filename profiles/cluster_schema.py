@@ -137,20 +137,21 @@ class PartModel(FileModel):
 
     name: str | None = Field(default=None, min_length=1)
     count: int = Field(default=1, ge=1, le=LIMITS.nodes.most)
-    nodes: int | str | list[int] | None = None
+    nodes: int | str | list[int] | list[str] | None = None
     parts: int | list[str] | None = None
     oversubscription: Oversubscription | None = None
     uplink_bytes_per_s: Rate | None = None
 
 
 class LevelModel(FileModel):
-    """A level of the fabric. Without a word on uplinks they carry all that the NICs below send."""
+    """A level of the fabric. Without a word on uplinks they carry all that the NICs below send; without parts they are
+    those of the tree beside the cluster (`--topology`)."""
 
     name: str = Field(min_length=1)
     oversubscription: Oversubscription | None = None
     uplink_bytes_per_s: Rate | None = None
     hop_latency_s: Delay = 0.0
-    parts: list[PartModel] = Field(min_length=1)
+    parts: list[PartModel] | None = Field(default=None, min_length=1)
 
 
 class FabricModel(FileModel):

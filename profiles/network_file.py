@@ -16,6 +16,7 @@ from profiles.records import dataclass, replace
 if TYPE_CHECKING:
     from profiles.cluster import NodeGroup
     from profiles.cluster_schema import FabricModel, LevelModel, NodesModel, PartModel
+    from profiles.topology_tree import HostTree
     from profiles.vocabulary import Link
 
 
@@ -47,12 +48,37 @@ def read_hosts(written: Sequence[NodesModel], where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def network_beside(tree: HostTree, network: Network, nodes: int, *, text: str) -> Network:
+    """Return the tree above a site's nodes that a file beside the cluster `text` holds; `network` has the nodes' names,
+    where they have any. Raise InputError where the site has a tree already."""
+    from profiles.topology_reading import network_under
+
+    if network.levels:
+        expected = f"none in {text}, or no file beside it"
+        raise InputError(where=tree.where, found="a second tree", expected=expected)
+    return network_under(tree, nodes, network.hosts, text)
+
+
 def read_network(
-    fabric: FabricModel, nodes: Sequence[NodeGroup], hosts: tuple[str, ...], link: Link, where: str
+    fabric: FabricModel,
+    nodes: Sequence[NodeGroup],
+    hosts: tuple[str, ...],
+    link: Link,
+    where: str,
+    tree: HostTree | None = None,
 ) -> Network:
-    """Return the tree that a site's `fabric` describes above `nodes`, whose NICs reach it by `link`. Raise InputError
-    naming `where` and the site's key for what is no tree of exactly these nodes."""
+    """Return the tree that a site's `fabric` describes above `nodes`, whose NICs reach it by `link`; of levels without
+    parts, those of `tree`. Raise InputError naming `where` and the site's key for what is no tree of exactly these
+    nodes."""
     count = sum(group.count for group in nodes)
+    bare = [number for number, level in enumerate(fabric.levels or ()) if level.parts is None]
+    if bare and tree is None:
+        expected = "parts, or --topology FILE, which has them"
+        raise InputError(where=where, key=f"fabric.levels[{bare[0]}].parts", found="nothing", expected=expected)
+    if tree is not None and fabric.levels is not None and len(bare) < len(fabric.levels):
+        raise InputError(
+            where=where, key="fabric.levels", found=f"parts, beside those of {tree.where}", expected="one tree"
+        )
     if fabric.levels is None:
         network = equal_pods(count, pods=fabric.pods or 1, oversubscription=fabric.oversubscription or 1.0)
         return replace(network, hosts=hosts)
@@ -66,12 +92,43 @@ def read_network(
         for _ in range(group.count)
     ]
     below = _Below(what="nodes", names=hosts or tuple(map(str, range(count))), nic_bytes_per_s=tuple(rates))
+    written = fabric.levels if tree is None else _levels_of(tree, fabric.levels, count, hosts, where)
+    if tree is not None and not hosts:
+        hosts = tuple(tree.places)
+        below = replace(below, names=hosts)
     levels = []
-    for number, level in enumerate(fabric.levels):
+    for number, level in enumerate(written):
         reader = _LevelReader(where=where, key=f"fabric.levels[{number}]", below=below, named=bool(hosts or number))
         levels.append(reader.level(level))
         below = reader.above(levels[-1])
     return Network(levels=tuple(levels), hosts=hosts)
+
+
+def _levels_of(
+    tree: HostTree, rules: Sequence[LevelModel], count: int, hosts: tuple[str, ...], where: str
+) -> list[LevelModel]:
+    """The levels of `tree` with what `rules` say of the uplinks of those they name."""
+    from profiles.cluster_schema import LevelModel, PartModel
+    from profiles.topology_reading import network_under
+
+    network = network_under(tree, count, hosts, where)
+    named = {level.name: level for level in rules}
+    unknown = next((name for name in named if name not in tree.levels), None)
+    if unknown is not None:
+        expected = f"some of {', '.join(tree.levels)}, the levels of {tree.where}"
+        raise InputError(where=where, key="fabric.levels", found=repr(unknown), expected=expected)
+    levels: list[LevelModel] = []
+    below = network.hosts
+    for level in network.levels:
+        members: list[list[str]] = [[] for _ in level.parts]
+        for name, part in zip(below, level.part_of, strict=True):
+            members[part].append(name)
+        key = "parts" if levels else "nodes"
+        parts = [PartModel(name=part.name, **{key: listed}) for part, listed in zip(level.parts, members, strict=True)]
+        rule = named.get(level.name, LevelModel(name=level.name))
+        levels.append(rule.model_copy(update={"parts": parts}))
+        below = tuple(part.name for part in level.parts)
+    return levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +143,7 @@ class _LevelReader:
     def level(self, written: LevelModel) -> FabricLevel:
         parts: list[FabricPart] = []
         part_of: dict[int, int] = {}
-        for position, part in enumerate(written.parts):
+        for position, part in enumerate(written.parts or ()):
             key = f"{self.key}.parts[{position}]"
             if part.count > 1 and not isinstance(part.nodes if self._lowest else part.parts, int):
                 raise self._wrong(f"{key}.count", part.count, f"1 beside names, or a number of {self.below.what}")

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
-from profiles.cluster_file import default_nodes, describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import default_nodes, load_cluster
 from profiles.errors import InputError
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates

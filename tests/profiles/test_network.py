@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.cluster import Cluster
-from profiles.cluster_file import describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.host_lists import expand_hosts, fold_hosts
 from profiles.network import PLAIN, FabricLevel, FabricPart, Network, equal_pods

@@ -25,7 +25,8 @@ from planner.one_job.free_devices.nodes import device_type
 from planner.one_job.free_devices.reading import cluster_with_free, read_free_nodes
 from planner.one_job.free_devices.slurm import parse_gres
 from profiles.cluster import Cluster
-from profiles.cluster_file import describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.hardware import device_names
 from profiles.host_lists import expand_hosts
