@@ -230,6 +230,12 @@ class Cluster:
         return self.site(slot.site).nodes[slot.group]
 
 
+def host_of(cluster: Cluster, slot: DeviceSlot) -> str | None:
+    """Return what the node of `slot` is called; None where the cluster does not name its nodes."""
+    hosts = cluster.site(slot.site).network.hosts
+    return hosts[slot.node] if hosts else None
+
+
 def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cluster:
     """Return the cluster with each group of nodes changed."""
     sites = (replace(site, nodes=tuple(map(change, site.nodes))) for site in cluster.sites)

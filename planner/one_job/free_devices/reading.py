@@ -32,15 +32,20 @@ from profiles.network import Network
 from profiles.records import dataclass
 
 
-def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None = None) -> Cluster:
+def cluster_with_free(
+    cluster: Cluster | None, path: Path, *, pods: Path | None = None, lenient: bool = False
+) -> Cluster:
     """`cluster` with those devices free that the file at `path` says are; without a cluster, that of the file.
 
-    With a cluster, each node that the file names is the next one of `cluster` with that device and as many of them (or
-    more: the file then counts less in it), and replaces what `cluster` said of `free`; nodes of `cluster` that the file
-    does not name are not free. Without one, nodes are the catalogue's reference nodes of the devices that GRES types
-    or node labels name, with as many as the file counts, on one fabric, as the short form takes them; `text` is that
-    short form. `pods` is the output of `kubectl get pods -A -o json`, where it is a file of its own. Everything that
-    was assumed or left out is in the cluster's notes.
+    With a cluster whose nodes have names, each node that the file names is the one of that name, wherever it stands in
+    the tree of the network; one that the cluster lacks is wrong, or left out where `lenient`. With another cluster it
+    is the next one with that device and as many of them (or more: the file then counts less in it). What the file says
+    replaces what `cluster` said of `free`; nodes of `cluster` that the file does not name are not free.
+
+    Without a cluster, nodes are the catalogue's reference nodes of the devices that GRES types or node labels name,
+    with as many as the file counts, on one fabric, as the short form takes them; `text` is that short form. `pods` is
+    the output of `kubectl get pods -A -o json`, where it is a file of its own. Everything that was assumed or left out
+    is in the cluster's notes.
 
     InputError says which file, which node or line, and what was expected; NothingFits that nothing is free.
     """
@@ -53,7 +58,7 @@ def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None 
     if cluster is None:
         cluster, kept = _cluster_of(free_nodes.nodes, where)
         free_nodes = replace(free_nodes, nodes=kept)
-    return _restrict(cluster, free_nodes, where)
+    return _restrict(cluster, free_nodes, where, lenient=lenient)
 
 
 def read_free_nodes(path: Path, *, pods: Path | None = None) -> FreeNodes:
@@ -151,9 +156,14 @@ class _Place:
     free: int = 0
 
 
-def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
+def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str, *, lenient: bool) -> Cluster:
     """The cluster with the free devices that the file names, nodes with most of them first."""
-    given, absent = _match(cluster, free_nodes.nodes, where)
+    named = all(site.network.hosts for site in cluster.sites)
+    given, absent = (
+        _match_by_name(cluster, free_nodes.nodes, where, lenient=lenient)
+        if named
+        else _match(cluster, free_nodes.nodes, where)
+    )
     sites: list[Site] = []
     shown: list[str] = []
     for site in cluster.sites:
@@ -169,7 +179,8 @@ def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
                 members += nodes
         called = f"{site.name} " if len(cluster.sites) > 1 else ""
         shown += [f"{called}{node} {place.name} ({place.free})" for node, place in enumerate(members) if place.free]
-        sites.append(replace(site, nodes=tuple(groups)))
+        hosts = tuple(site.network.hosts[place.number] for place in members) if site.network.hosts else ()
+        sites.append(replace(site, nodes=tuple(groups), network=replace(site.network, hosts=hosts)))
     unnamed = sum(group.count for site in cluster.sites for group in site.nodes) - len(given)
     notes = tuple(_notes(cluster, free_nodes, given, absent, unnamed, where))
     total = sum(place.free for place in given.values())
@@ -231,6 +242,40 @@ def _match(
             expected = f"at most its {there}, or no --cluster: the nodes are then the file's"
             raise InputError(where=where, key=f"node {node.name}", found=stated, expected=expected)
         given[sizes[size].popleft()] = _Place(name=node.name, free=node.free)
+    return given, absent
+
+
+def _match_by_name(
+    cluster: Cluster, nodes: Sequence[FreeNode], where: str, *, lenient: bool
+) -> tuple[dict[tuple[str, int, int], _Place], list[str]]:
+    """As `_match`, on a cluster whose nodes have names: each at its own place."""
+    places: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    for site in cluster.sites:
+        hosts = iter(site.network.hosts)
+        for number, group in enumerate(site.nodes):
+            for place in range(group.count):
+                places[next(hosts)].append((site.name, number, place))
+    given: dict[tuple[str, int, int], _Place] = {}
+    absent: list[str] = []
+    for node in nodes:
+        here = places.get(node.name, [])
+        key = f"node {node.name}"
+        if not here:
+            if not lenient:
+                expected = f"one of the {len(places)} that the network of {cluster.text} has (or --lenient)"
+                raise InputError(where=where, key=key, found="a node of another name", expected=expected)
+            absent.append(node.name)
+            continue
+        if len(here) > 1:
+            stated = f"nodes of that name in {' and '.join(site for site, _, _ in here)}"
+            raise InputError(where=where, key=key, found=stated, expected="a name in one site")
+        group = cluster.site(here[0][0]).nodes[here[0][1]]
+        device = _device_of(node, cluster, where) if node.said else group.device.name
+        if device != group.device.name or node.devices > group.devices:
+            stated = f"{node.devices} {node.said or 'GPUs'}"
+            expected = f"{group.devices} {group.device.name} at most, as {cluster.text} has there"
+            raise InputError(where=where, key=key, found=stated, expected=expected)
+        given[here[0]] = _Place(name=node.name, free=node.free)
     return given, absent
 
 

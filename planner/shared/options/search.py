@@ -64,6 +64,7 @@ class SpaceOptions(TopologyOptions, ChoiceOptions):
     free: Annotated[
         Path | None, SPACE("what is free now: output of sinfo, scontrol show node, or kubectl get nodes -o json")
     ] = None
+    lenient: Annotated[bool, SPACE("leave out, and count, free nodes that the cluster's network does not name")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
