@@ -205,6 +205,13 @@ def over_limits(whole: WholeTraining, training: Training) -> tuple[str, ...]:
     return tuple(phrases)
 
 
+def say_limits(whole: WholeTraining) -> str:
+    """Return the budget and the days of `whole` as a phrase: 'a budget of 100,000 and 20 days'."""
+    limits = [f"a budget of {say_amount(whole.budget)}"] if whole.budget is not None else []
+    limits += [f"{whole.days:g} days"] if whole.days is not None else []
+    return " and ".join(limits)
+
+
 def say_amount(money: float) -> str:
     """Return an amount of money as people read it: whole from a hundred on.
 
