@@ -197,13 +197,39 @@ def over_limits(whole: WholeTraining, training: Training) -> tuple[str, ...]:
     within. What has no price is within no budget."""
     phrases = []
     if whole.budget is not None and (training.price is None or training.price > whole.budget):
-        costs = "its cost is not known" if training.price is None else f"it costs {training.price:,.0f}"
-        more = "" if training.price is None or not whole.budget else f", {training.price / whole.budget - 1:.1%} more"
-        phrases.append(f"{costs}{more} than the budget of {whole.budget:,.0f}" if more else f"{costs} (--budget)")
+        costs = "its cost is not known" if training.price is None else f"it costs {say_amount(training.price)}"
+        more = "" if training.price is None else f", {_times(training.price, whole.budget)}the budget"
+        phrases.append(f"{costs}{more} of {say_amount(whole.budget)}" if more else f"{costs} (--budget)")
     if whole.days is not None and training.days > whole.days:
-        more = f"{training.days / whole.days - 1:.1%} more than" if whole.days else "more than"
-        phrases.append(f"it takes {training.days:.1f} days, {more} the {whole.days:g}")
+        phrases.append(f"it takes {training.days:.1f} days, {_times(training.days, whole.days)}the {whole.days:g}")
     return tuple(phrases)
+
+
+def say_limits(whole: WholeTraining) -> str:
+    """Return the budget and the days of `whole` as a phrase: 'a budget of 100,000 and 20 days'."""
+    limits = [f"a budget of {say_amount(whole.budget)}"] if whole.budget is not None else []
+    limits += [f"{whole.days:g} days"] if whole.days is not None else []
+    return " and ".join(limits)
+
+
+def say_amount(money: float) -> str:
+    """Return an amount of money as people read it: whole from a hundred on.
+
+    >>> say_amount(160748.2), say_amount(8.3487)
+    ('160,748', '8.35')
+    """
+    return f"{money:,.0f}" if money >= 100 else f"{money:.3g}"
+
+
+def _times(much: float, limit: float) -> str:
+    """How far beyond a limit it is.
+
+    >>> _times(12, 10), _times(120, 10)
+    ('20.0% more than ', '12 times ')
+    """
+    if limit <= 0:
+        return "more than "
+    return f"{much / limit - 1:.1%} more than " if much < 10 * limit else f"{much / limit:,.0f} times "
 
 
 def is_surely_within(whole: WholeTraining, training: Training) -> bool:

@@ -105,7 +105,12 @@ def _search(options: PlanOptions) -> PlanAnswer:
 
         explanation = explain_model(options)
         if not asked:
-            return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
+            return PlanAnswer(
+                plan=explanation.plan,
+                certificate=explanation.certificate,
+                explanation=explanation,
+                effects=explanation.effects,
+            )
     planned = plan_model(options)
     why: tuple[WhyNot, ...] = ()
     if asked and planned.best is not None and planned.request is not None:

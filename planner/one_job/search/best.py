@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import Setup
+from estimator.pricing.recipe import Setup, ZeroStage
 from estimator.schedules.simulate import total_by_events_s
+from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import Search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
+from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.found import Counts, Found, SearchResult
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.software import split_by_software
 from planner.one_job.search.spaces.space import fills_evenly
 from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
@@ -69,6 +72,14 @@ class Best:
         return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
 
 
+def effects_of(best: Best) -> tuple[Effect, ...]:
+    """Return what the assumptions that move the best plan's figures most are worth."""
+    winner, pricing = best.winner, best.winner.space.pricing
+    return assumption_effects(
+        winner.setup, winner.evaluation, best.plan.assumptions, lambda setup: evaluate(setup, pricing)
+    )
+
+
 def find_best(request: SearchRequest, *, below: float = math.inf, progress: Progress | None = None) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
@@ -99,7 +110,7 @@ class BestSearch:
                 _reported(part, progress),
                 self._within,
             )
-            for part in request.spaces
+            for part in _parts_of(request)
         ]
         return _best_of(request, self._run(request), groups, below)
 
@@ -108,13 +119,18 @@ class BestSearch:
         `below`, which is no more than `within` times what `find` found. Raise NothingFits where there is none."""
         if self._groups is not None:
             self._groups.narrow(narrower, below)
-        for part, search_of_part in zip(narrower.spaces, self._searches, strict=True):
+        for part, search_of_part in zip(_parts_of(narrower), self._searches, strict=True):
             search_of_part.narrow(part.space, below)
         return _best_of(narrower, self._run(narrower), self._groups, below)
 
     def _run(self, request: SearchRequest) -> list[tuple[DeviceSpace, SearchResult]]:
         limit = request.limit
-        return [(part, each.run(limit)[0]) for part, each in zip(request.spaces, self._searches, strict=True)]
+        return [(part, each.run(limit)[0]) for part, each in zip(_parts_of(request), self._searches, strict=True)]
+
+
+def _parts_of(request: SearchRequest) -> list[DeviceSpace]:
+    """The spaces of `request`, each of one software."""
+    return [part for whole in request.spaces for part in split_by_software(whole)]
 
 
 def find_best_parts(
@@ -124,25 +140,34 @@ def find_best_parts(
     narrower constraints, and are searched together. Each has the work of its own `limit`, which is the same for all."""
     of_groups = [_search_of_groups(part, progress) for part in parts]
     below = [_just_above(groups) for groups in of_groups]
-    by_space = [
-        search_parts(
-            whole.space,
-            whole.evaluator,
-            [part.spaces[number].space.constraints for part in parts],
-            weight=lambda devices, whole=whole: request.weight(whole, devices),  # type: ignore[misc]
-            below=below,
-            most_families=request.limit,
-            progress=_reported(whole, progress),
-        )
-        for number, whole in enumerate(request.spaces)
-    ]
+    by_part: list[list[tuple[DeviceSpace, SearchResult]]] = [[] for _ in parts]
+    for number, whole in enumerate(request.spaces):
+        for own in split_by_software(whole):
+            open_there = own.space.constraints.zero
+            narrowed = [_under(part.spaces[number].space.constraints, open_there) for part in parts]
+            results = search_parts(
+                own.space,
+                own.evaluator,
+                narrowed,
+                weight=lambda devices, own=own: request.weight(own, devices),  # type: ignore[misc]
+                below=below,
+                most_families=request.limit,
+                progress=_reported(own, progress),
+            )
+            for searched, limits, result in zip(by_part, narrowed, results, strict=True):
+                searched.append((replace(own, space=replace(own.space, constraints=limits)), result))
     best: list[Best | None] = []
-    for part, groups, results in zip(parts, of_groups, zip(*by_space, strict=True), strict=True):
+    for part, groups, searched in zip(parts, of_groups, by_part, strict=True):
         try:
-            best.append(_best_of(part, list(zip(part.spaces, results, strict=True)), groups))
+            best.append(_best_of(part, searched, groups))
         except NothingFits:
             best.append(None)
     return tuple(best)
+
+
+def _under(constraints: Constraints, stages: tuple[ZeroStage, ...]) -> Constraints:
+    """`constraints` under those of their stages of ZeRO that are in `stages`."""
+    return replace(constraints, zero=tuple(zero for zero in constraints.zero if zero in stages))
 
 
 def _best_of(
