@@ -23,6 +23,7 @@ from bench.exports.plans import make_plans
 from planner.one_job.exporting.exporting import write_export
 from planner.one_job.exporting.formats import load_exporter
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
+from planner.one_job.tools.fine_tuning.runners import FINE_TUNERS
 from planner.shared.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +42,6 @@ TOOLS = {
     "torchtune": "check_torchtune",
 }
 """Formats, and the module that runs in the tool's environment."""
-FINE_TUNERS = ("llama-factory", "axolotl", "peft", "torchtune")
-"""Those that are given the plans of fine-tunings too."""
 
 
 def check(tool: str, python: str, plans: list[tuple[str, Plan]], folder: Path) -> Iterator[tuple[str, str, str, Any]]:
