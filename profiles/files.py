@@ -7,6 +7,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -110,13 +111,12 @@ def parse_json(text: str, *, where: str) -> Any:
     """Return the value of a JSON text. Raise as `read_json` does, naming `where`."""
 
     def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in values:
-                line = line_of_second(text, key)
-                place = where if line is None else f"{where}, line {line}"
-                raise InputError(where=place, key=key, found="the key twice in one object", expected="each key once")
-            values[key] = value
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+            line = line_of_second(text, key)
+            place = where if line is None else f"{where}, line {line}"
+            raise InputError(where=place, key=key, found="the key twice in one object", expected="each key once")
         return values
 
     def refuse_constant(name: str) -> Any:

@@ -110,7 +110,7 @@ class Limits:
         reason="each is a record; the largest training clusters have some 200,000",
     )
     nodes: Limit = Limit(
-        most=100_000, unit="nodes in a list of free ones", reason="ten times the largest cluster that a manager has"
+        most=50_000, unit="nodes in a list of free ones", reason="five times the largest cluster that a manager has"
     )
     store_bytes: Limit = Limit(
         most=GIB,

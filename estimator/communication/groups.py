@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
@@ -131,8 +130,10 @@ def _check_distinct(slots: tuple[DeviceSlot, ...]) -> None:
 def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
     """Return what decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
     places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
-    first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
+    first, second = ((place.island, place.box) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
+    site = places[0].site
+    way = site.network.crossing_key(first_slot.node, second_slot.node) if site is places[1].site else None
     return (
         first_slot.site,
         first_slot.group,
@@ -140,6 +141,7 @@ def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) 
         second_slot.group,
         first_slot.node == second_slot.node,
         same,
+        way,
     )
 
 
@@ -190,7 +192,7 @@ def run_key(cluster: Cluster, run: Run) -> Hashable:
     alike = Counter[tuple[int, ...]]()
     for mask, count in run.kinds:
         alike[_ranks_of_islands(mask, island_size)] += count
-    return frozenset(alike.items()), _pod(site, int(run.nodes[0])) == _pod(site, int(run.nodes[-1]))
+    return frozenset(alike.items()), _in_one_part(site, int(run.nodes[0]), int(run.nodes[-1]))
 
 
 @lru_cache(maxsize=4096)
@@ -210,7 +212,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
     taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
     busy = int((-(-taken // ranks_on_node)).max())
-    in_one_pod = _pod(site, int(nodes[0])) == _pod(site, int(nodes[-1]))
+    in_one_part = _in_one_part(site, int(nodes[0]), int(nodes[-1]))
     if group.island_size > group.devices:
         outer, inner = places // group.island_size, on_nodes
     else:
@@ -220,7 +222,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
     ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
     boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, in_one_pod, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+    return busy, in_one_part, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
@@ -326,28 +328,24 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
-def _pod(site: Site, node: int) -> int:
-    """Pods are equal runs of a site's nodes."""
-    if site.pods == 1:
-        return 0
-    return node // math.ceil(sum(group.count for group in site.nodes) / site.pods)
-
-
-def _oversubscription(site: Site, nodes: set[int]) -> float:
-    """What the fabric divides bandwidth by between `nodes`: nothing inside one of several pods."""
-    inside_pod = site.pods > 1 and len({_pod(site, node) for node in nodes}) == 1
-    return 1.0 if inside_pod else site.oversubscription
+def _in_one_part(site: Site, first: int, last: int) -> bool:
+    """Whether two nodes of a site whose tree repeats are under the same switch of the lowest level."""
+    return not site.network.levels or site.network.path(first)[0] == site.network.path(last)[0]
 
 
 def _fabric(boxes: list[_Box]) -> Level:
     nodes_by_site: defaultdict[str, set[int]] = defaultdict(set)
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
-    thinned = [_oversubscription(box.place.site, nodes_by_site[box.place.site.name]) for box in boxes]
+    thinned = [box.place.site.network.thinned(nodes_by_site[box.place.site.name], box.nodes) for box in boxes]
+    hops_s = max(box.place.site.network.hops_s(nodes_by_site[box.place.site.name]) for box in boxes)
     nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (effective(link), link.name))
     fabrics = sorted({box.place.site.fabric_link for box in boxes} - {*nics}, key=lambda link: link.name)
+    level = level_of("fabric", [*nics, *fabrics])
     return replace(
-        level_of("fabric", [*nics, *fabrics]),
+        level,
+        latency_s=level.latency_s + hops_s,
+        quick_latency_s=None if level.quick_latency_s is None else level.quick_latency_s + hops_s,
         bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         hosted=min(box.hosted for box in boxes),

@@ -130,15 +130,12 @@ def _alike(cluster: Cluster, start: int, ranks: int) -> int:
 
 
 def repeats_after(cluster: Cluster) -> int | None:
-    """After so many slots everything repeats: nodes, islands that span nodes, pods. None for unequal nodes."""
-    return _period(cluster) if len(cluster.sites) == len(cluster.sites[0].nodes) == 1 else None
-
-
-def _period(cluster: Cluster) -> int:
+    """After so many slots everything repeats: nodes, islands that span nodes, parts of the fabric. None where nodes or
+    parts are unequal."""
     site = cluster.sites[0]
-    nodes = site.nodes[0]
-    pod = math.ceil(nodes.count / site.pods) if site.pods > 1 else 1
-    return math.lcm(nodes.devices * pod, nodes.island_size)
+    if len(cluster.sites) > 1 or len(site.nodes) > 1 or site.network.period is None:
+        return None
+    return math.lcm(site.nodes[0].devices * site.network.period, site.nodes[0].island_size)
 
 
 def _period_in_island(cluster: Cluster, start: int, ranks: int) -> int | None:

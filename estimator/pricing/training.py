@@ -198,12 +198,18 @@ def over_limits(whole: WholeTraining, training: Training) -> tuple[str, ...]:
     phrases = []
     if whole.budget is not None and (training.price is None or training.price > whole.budget):
         costs = "its cost is not known" if training.price is None else f"it costs {say_amount(training.price)}"
-        limit = f"the budget of {say_amount(whole.budget)}"
-        more = " (--budget)" if training.price is None else f", {_more(training.price, whole.budget, limit)}"
-        phrases.append(f"{costs}{more}")
+        more = "" if training.price is None else f", {_times(training.price, whole.budget)}the budget"
+        phrases.append(f"{costs}{more} of {say_amount(whole.budget)}" if more else f"{costs} (--budget)")
     if whole.days is not None and training.days > whole.days:
-        phrases.append(f"it takes {training.days:.1f} days, {_more(training.days, whole.days, f'the {whole.days:g}')}")
+        phrases.append(f"it takes {training.days:.1f} days, {_times(training.days, whole.days)}the {whole.days:g}")
     return tuple(phrases)
+
+
+def say_limits(whole: WholeTraining) -> str:
+    """Return the budget and the days of `whole` as a phrase: 'a budget of 100,000 and 20 days'."""
+    limits = [f"a budget of {say_amount(whole.budget)}"] if whole.budget is not None else []
+    limits += [f"{whole.days:g} days"] if whole.days is not None else []
+    return " and ".join(limits)
 
 
 def say_amount(money: float) -> str:
@@ -215,15 +221,15 @@ def say_amount(money: float) -> str:
     return f"{money:,.0f}" if money >= 100 else f"{money:.3g}"
 
 
-def _more(much: float, limit: float, named: str) -> str:
+def _times(much: float, limit: float) -> str:
     """How far beyond a limit it is.
 
-    >>> _more(12, 10, "the 10"), _more(120, 10, "the 10")
-    ('20.0% more than the 10', 'more than the 10 (12 times)')
+    >>> _times(12, 10), _times(120, 10)
+    ('20.0% more than ', '12 times ')
     """
-    if limit > 0 and much < 10 * limit:
-        return f"{much / limit - 1:.1%} more than {named}"
-    return f"more than {named}" + (f" ({much / limit:,.0f} times)" if limit > 0 else "")
+    if limit <= 0:
+        return "more than "
+    return f"{much / limit - 1:.1%} more than " if much < 10 * limit else f"{much / limit:,.0f} times "
 
 
 def is_surely_within(whole: WholeTraining, training: Training) -> bool:

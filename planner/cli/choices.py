@@ -8,7 +8,6 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
-from estimator.pricing.training import say_amount
 from planner import api
 from planner.cli.arguments import chosen
 from planner.cli.headline import print_assumptions, print_largest
@@ -148,7 +147,7 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
         print_json(answer.as_dict())
         return
     shown = _telling(answer)
-    _print(f"{options.model}: {_limits(options)}", (*shown, *answer.nothing), chosen_one=answer.chosen)
+    _print(f"{options.model}: within {answer.limits}", (*shown, *answer.nothing), chosen_one=answer.chosen)
     if len(shown) < len(answer.choices):
         print_text(f"the fastest and the cheapest of each cluster; all {len(answer.choices)} looked at: --json")
     if answer.chosen is None or answer.chosen.described_training is None:
@@ -181,12 +180,6 @@ def _seconds(choice: Choice) -> float:
 
 def _price(choice: Choice) -> float:
     return math.inf if choice.training is None or choice.training.price is None else choice.training.price
-
-
-def _limits(options: PlanOptions) -> str:
-    limits = [f"a budget of {say_amount(options.budget)}"] if options.budget is not None else []
-    limits += [f"{options.days:g} days"] if options.days is not None else []
-    return f"within {' and '.join(limits)}"
 
 
 def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None = None) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.evaluate import evaluate
@@ -15,10 +16,10 @@ from estimator.schedules.simulate import simulate_schedule
 from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.exact import SearchResult, search, search_parts
+from planner.one_job.search.exact import Search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
 from planner.one_job.search.spaces.constraints import Constraints
-from planner.one_job.search.spaces.found import Counts, Found
+from planner.one_job.search.spaces.found import Counts, Found, SearchResult
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.one_job.search.spaces.software import split_by_software
 from planner.one_job.search.spaces.space import fills_evenly
@@ -41,14 +42,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A plan of the search, evaluated by itself. `simulated_s`: the iteration by events, None where the closed form is
-    all there is."""
+    """A plan of the search, evaluated by itself."""
 
     found: Found
     space: DeviceSpace
     setup: Setup
     evaluation: Evaluation
-    simulated_s: float | None
+
+    @cached_property
+    def simulated_s(self) -> float | None:
+        """The iteration by events, None where the closed form is all there is."""
+        return simulated_s(self.setup, self.evaluation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,53 @@ def find_best(request: SearchRequest, *, below: float = math.inf, progress: Prog
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
     fits."""
-    groups = _search_of_groups(request, progress, below)
-    least = min(below, _just_above(groups))
-    parts = [part for whole in request.spaces for part in split_by_software(whole)]
-    results = [(part, _search_one(request, part, least, progress)) for part in parts]
-    return _best_of(request, results, groups, below)
+    return BestSearch(request, progress=progress).find(below)
+
+
+class BestSearch:
+    """The search for the best plan of a request, which goes on where it ended for one that needs less memory: plans of
+    up to `within` times the best one's value stay in sight."""
+
+    def __init__(self, request: SearchRequest, *, within: float = 1.0, progress: Progress | None = None) -> None:
+        self._request, self._within, self._progress = request, within, progress
+        self._searches: list[Search] = []
+        self._groups: MixedSearch | None = None
+
+    def find(self, below: float = math.inf) -> Best:
+        """Return the best plan of a value less than `below`. Raise NothingFits where none fits."""
+        request, progress = self._request, self._progress
+        self._groups = groups = _search_of_groups(request, progress, below, self._within)
+        least = min(below, _just_above(groups))
+        self._searches = [
+            Search(
+                part.space,
+                part.evaluator,
+                ((None, least),),
+                lambda devices, part=part: request.weight(part, devices),  # type: ignore[misc]
+                _reported(part, progress),
+                self._within,
+            )
+            for part in _parts_of(request)
+        ]
+        return _best_of(request, self._run(request), groups, below)
+
+    def find_with_less(self, narrower: SearchRequest, below: float) -> Best:
+        """Return the best plan of the request with less memory (`memory_below` of its spaces), of a value less than
+        `below`, which is no more than `within` times what `find` found. Raise NothingFits where there is none."""
+        if self._groups is not None:
+            self._groups.narrow(narrower, below)
+        for part, search_of_part in zip(_parts_of(narrower), self._searches, strict=True):
+            search_of_part.narrow(part.space, below)
+        return _best_of(narrower, self._run(narrower), self._groups, below)
+
+    def _run(self, request: SearchRequest) -> list[tuple[DeviceSpace, SearchResult]]:
+        limit = request.limit
+        return [(part, each.run(limit)[0]) for part, each in zip(_parts_of(request), self._searches, strict=True)]
+
+
+def _parts_of(request: SearchRequest) -> list[DeviceSpace]:
+    """The spaces of `request`, each of one software."""
+    return [part for whole in request.spaces for part in split_by_software(whole)]
 
 
 def find_best_parts(
@@ -155,14 +201,16 @@ def _best_of(
     )
 
 
-def _search_of_groups(request: SearchRequest, progress: Progress | None, below: float = math.inf) -> MixedSearch | None:
+def _search_of_groups(
+    request: SearchRequest, progress: Progress | None, below: float = math.inf, within: float = 1.0
+) -> MixedSearch | None:
     """The search of plans of less than `below` on several groups of devices, which has found some good plan where that
     was quick; None where there is one group, which plans fill evenly: such a request does without the modules."""
     if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
         return None
     from planner.one_job.search.mixed.search import begin_mixed
 
-    groups = begin_mixed(request, most=request.limit, progress=progress)
+    groups = begin_mixed(request, most=request.limit, progress=progress, within=within)
     groups.value = below  # what is not less is no plan to be found
     if len(request.spaces) == len(groups.space.groups) == 2 and not groups.nothing:
         # All devices of two types together are most often the fastest: that bounds what each can do alone.
@@ -190,18 +238,6 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
         ),
         setup=setup,
         evaluation=evaluation,
-        simulated_s=simulated_s(setup, evaluation),
-    )
-
-
-def _search_one(request: SearchRequest, part: DeviceSpace, below: float, progress: Progress | None) -> SearchResult:
-    return search(
-        part.space,
-        part.evaluator,
-        weight=lambda devices: request.weight(part, devices),
-        below=below,
-        most_families=request.limit,
-        progress=_reported(part, progress),
     )
 
 
@@ -242,9 +278,7 @@ def evaluate_found(plan: Found, part: DeviceSpace) -> Candidate:
     took = evaluation.iteration_time_s
     if not math.isclose(took, plan.iteration_time_s, rel_tol=SAME):
         raise RuntimeError(f"priced at {plan.iteration_time_s} s in bulk and at {took} s by itself")
-    return Candidate(
-        found=plan, space=part, setup=setup, evaluation=evaluation, simulated_s=simulated_s(setup, evaluation)
-    )
+    return Candidate(found=plan, space=part, setup=setup, evaluation=evaluation)
 
 
 def pipeline_steps(setup: Setup) -> int:

@@ -27,6 +27,7 @@ from estimator.communication.fit import make_table
 from estimator.communication.groups import pair_key
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
+from profiles.network import equal_pods
 from profiles.vocabulary import CollectiveOp, Device, Link, LinkTable, ReferenceNode
 
 GROUP_OPS: tuple[CollectiveOp, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -91,7 +92,8 @@ def nodes_of(
 
 
 def cluster_of(*groups: NodeGroup, oversubscription: float = 1.0, pods: int = 1) -> Cluster:
-    site = Site(name="here", nodes=groups, fabric_link=groups[0].nic_link, oversubscription=oversubscription, pods=pods)
+    network = equal_pods(sum(group.count for group in groups), pods=pods, oversubscription=oversubscription)
+    site = Site(name="here", nodes=groups, fabric_link=groups[0].nic_link, network=network)
     return Cluster(text="test", sites=(site,))
 
 
@@ -168,7 +170,12 @@ def test_groups_that_cannot_be() -> None:
 def test_pairs_of_equal_key_have_equal_groups() -> None:
     """The shortcut that transfers between large stages take, on nodes of two kinds, racks, pods and sites."""
     groups = (nodes_of(2, 4, island_size=2), nodes_of(4, 2, island_size=4, nics=1))
-    north = Site(name="north", nodes=groups, fabric_link=NIC, oversubscription=2.0, pods=3)
+    north = Site(
+        name="north",
+        nodes=groups,
+        fabric_link=NIC,
+        network=equal_pods(sum(group.count for group in groups), pods=3, oversubscription=2.0),
+    )
     cluster = replace(two_sites(), sites=(north, Site(name="south", nodes=groups[:1], fabric_link=NIC)))
     by_key: dict[object, set[Group]] = {}
     for pair in permutations(cluster.slots, 2):

@@ -15,6 +15,7 @@ from estimator.pricing.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis,
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
+from profiles.network import equal_pods
 from tests.oracles.rank_groups_oracle import brute_force_groups
 from tests.seeds import seeds
 
@@ -125,7 +126,7 @@ def test_the_slowest_group_equals_brute_force(text: str) -> None:
 
 def test_pods_are_told_apart() -> None:
     cluster = load_cluster("a100-80gb:8x8")
-    site = replace(cluster.sites[0], oversubscription=4.0, pods=2)
+    site = replace(cluster.sites[0], network=equal_pods(8, pods=2, oversubscription=4.0))
     pods = replace(cluster, sites=(site,))
     inside = axis_groups(pods, stage_of(pods.slots[32:64], tp=8), "dp").group.levels[-1]
     across = axis_groups(pods, stage_of(pods.slots[16:48], tp=8), "dp").group.levels[-1]

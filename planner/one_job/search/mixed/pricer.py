@@ -236,7 +236,7 @@ class Pricer:
         table = self.pricing.keep((Pricer._kind, self.work, device, segment.layout, samples, once, axes), make)
         if table is None:
             return None
-        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.device.memory_bytes)
+        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.memory_bytes)
 
     def _view(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, stages: int) -> Setup:
         """The pipeline as ranks of that group see it."""
@@ -261,7 +261,10 @@ class Pricer:
     def _pattern(self, slots: tuple[DeviceSlot, ...]) -> tuple[object, ...]:
         """Slots by their places relative to the first one's node, where all nodes of a site are as near to another."""
         sites = self.links.cluster.sites
-        near = all(site.pods == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes) for site in sites)
+        near = all(
+            site.network.period == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes)
+            for site in sites
+        )
         first = slots[0].node if near else 0
         return tuple((slot.site, slot.group, slot.node - first, slot.index) for slot in slots)
 

@@ -144,7 +144,7 @@ def _read_place(options: SpaceOptions, model: Model, store: ProfileStore | None)
     if options.free is not None:
         from planner.one_job.free_devices.reading import cluster_with_free
 
-        place = cluster_with_free(place, options.free)
+        place = cluster_with_free(place, options.free, lenient=options.lenient)
         assumed += [note for note in place.notes if note not in assumed]
     return place, assumed
 
