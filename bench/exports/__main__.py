@@ -22,8 +22,8 @@ from bench.exports.facts import differences
 from bench.exports.plans import make_plans
 from planner.one_job.exporting.exporting import write_export
 from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.exporting.runners import FINE_TUNERS
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
-from planner.one_job.tools.fine_tuning.runners import FINE_TUNERS
 from planner.shared.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -62,7 +62,7 @@ def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] 
         else:
             best = find_best(request, progress=options.say)
         if find is None and options.fine_tunes and options.tool is None:
-            from planner.one_job.tools.fine_tuning.runners import say_runners
+            from planner.one_job.exporting.runners import say_runners
 
             said = (*best.plan.assumptions, say_runners(best.plan, options.user_code))
             best = replace(best, plan=replace(best.plan, assumptions=said))

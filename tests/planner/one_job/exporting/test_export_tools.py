@@ -10,7 +10,7 @@ import pytest
 
 from bench.exports.__main__ import TOOLS, check
 from bench.exports.plans import make_plans
-from planner.one_job.tools.fine_tuning.runners import FINE_TUNERS
+from planner.one_job.exporting.runners import FINE_TUNERS
 
 MODULES = {
     "megatron": "megatron.core",
