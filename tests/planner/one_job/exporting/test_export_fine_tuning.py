@@ -142,6 +142,11 @@ def test_a_plan_of_a_fine_tuning_says_who_runs_it() -> None:
     assert not any("fine-tuning tool" in text for text in api.plan("gpt-tiny", cluster="4090:1x1").plan.assumptions)
 
 
+def test_where_adapters_do_not_fit_it_says_what_to_try() -> None:
+    with pytest.raises(NothingFits, match=r"--largest seq-len, micro-batch or model tells .*--qlora 16"):
+        api.plan("llama3-8b", cluster="4090:1x1", lora=16)
+
+
 def test_the_same_adapters_take_less_memory_beside_weights_in_4_bits() -> None:
     stated = JOB | {"cluster": "h100:1x1", "micro_batch": 1, "recompute": "none"}
     held = api.plan("llama3-8b", lora=16, **stated).plan.estimate
