@@ -217,7 +217,7 @@ def _shown(value: Any) -> Any:
 def _convert_one(value: Any, hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
-        if value in inner and not isinstance(value, bool):
+        if isinstance(value, str | int) and value in inner and not isinstance(value, bool):
             return value
         raise WrongValueError(_shown(value), f"one of {', '.join(map(str, inner))}")
     if origin is tuple and isinstance(value, tuple | list):
