@@ -211,7 +211,10 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    return repr(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return repr(value)
+    # Of others no more than what they are: Python code may hand over anything.
+    return value if isinstance(value, int | float | list | tuple | Path) or value is None else type(value).__name__
 
 
 def _convert_one(value: Any, hint: Any) -> Any:
