@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.shared.options.record import Options, entries
+from profiles.cluster_file import BESIDE, files_of
 from profiles.errors import InputError
-from profiles.files import check_folder
+from profiles.files import check_folder, resolved
 
 
 def check_outputs(options: Options) -> None:
@@ -25,7 +26,7 @@ def check_outputs(options: Options) -> None:
             read |= dict.fromkeys(_files(value), entry.flag)
             continue
         check_folder(value, where=options.command, key=entry.flag, or_folder=kind == "folder")
-        place = value.resolve()
+        place = resolved(value)
         if place in written and not place.is_dir():
             expected = f"another file: {written[place]} writes this one"
             raise InputError(where=options.command, key=entry.flag, found=value, expected=expected)
@@ -37,10 +38,12 @@ def check_outputs(options: Options) -> None:
 
 def _files(value: Any) -> Iterator[Path]:
     """The files that a value names: paths, and words that look like one."""
-    for part in value if isinstance(value, tuple) else (value,):
+    parts = value if isinstance(value, tuple) else (value,)
+    of_clusters = [path for part in parts if isinstance(part, str) and BESIDE in part for path in files_of(part)]
+    for part in (*parts, *of_clusters):
         if isinstance(part, Path) or (isinstance(part, str) and part.endswith((".yaml", ".yml", ".json", ".csv"))):
             try:
                 if Path(part).is_file():
-                    yield Path(part).resolve()
+                    yield resolved(part)
             except (OSError, ValueError):
                 continue

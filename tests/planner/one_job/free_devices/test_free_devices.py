@@ -23,11 +23,14 @@ from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
 from planner.one_job.free_devices.nodes import device_type
 from planner.one_job.free_devices.reading import cluster_with_free, read_free_nodes
-from planner.one_job.free_devices.slurm import expand_hosts, parse_gres
+from planner.one_job.free_devices.slurm import parse_gres
 from profiles.cluster import Cluster
-from profiles.cluster_file import describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.hardware import device_names
+from profiles.host_lists import expand_hosts
+from profiles.network import equal_pods
 from tests.seeds import examples
 
 DATA = Path(__file__).parents[3] / "data" / "free_devices"
@@ -137,14 +140,14 @@ def test_host_lists() -> None:
     ["gpu[1-100001]", "r[1-1000]n[1-1000]", "a[1-60000],b[1-60000]", "n[1-99999,1-99999]", "[0-9]" * 30_000],
 )
 def test_more_hosts_than_there_are_nodes_are_refused_before_they_are_named(hosts: str) -> None:
-    with pytest.raises(InputError, match="nodes in a list of free ones, expected at most 100,000"):
+    with pytest.raises(InputError, match="nodes in a list of free ones, expected at most 50,000"):
         expand_hosts(hosts, "f", "k")
 
 
 def test_rows_of_many_hosts_are_counted_together(tmp_path: Path) -> None:
-    rows = "\n".join(f"{rack}[1-60000] idle gpu:8" for rack in "ab")
+    rows = "\n".join(f"{rack}[1-30000] idle gpu:8" for rack in "ab")
     (tmp_path / "sinfo.txt").write_text(f"NODELIST STATE GRES\n{rows}\n")
-    with pytest.raises(InputError, match="line 3: found 120,000 nodes in a list of free ones"):
+    with pytest.raises(InputError, match="line 3: found 60,000 nodes in a list of free ones"):
         read_free_nodes(tmp_path / "sinfo.txt")
 
 
@@ -356,7 +359,7 @@ def test_regrouping_keeps_every_count_pod_and_rack(case: tuple[int, int, int, in
     base = load_cluster(f"h100:{nodes}x{devices}")
     (site,) = base.sites
     group = replace(site.nodes[0], island_size=devices * rack)
-    base = replace(base, sites=(replace(site, nodes=(group,), pods=pods),))
+    base = replace(base, sites=(replace(site, nodes=(group,), network=equal_pods(nodes, pods=pods)),))
     rows = "".join(f"n{node} gpu:h100:{devices} gpu:h100:{devices - count} mixed\n" for node, count in enumerate(free))
     found = cluster_with_free(base, _write(tmp_path, f"NODELIST GRES GRES_USED STATE\n{rows}"))
     result = _by_node(found)
