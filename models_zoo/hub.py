@@ -102,12 +102,12 @@ def fetch_config(wanted: HubId) -> HubConfig:
     this user; MachineError where it cannot be reached or takes too long.
     """
     try:
-        import huggingface_hub
+        from huggingface_hub import constants
     except ImportError:
         raise _lacking(
             wanted, f"nothing that is in {cache_folder()}, and no huggingface_hub that could fetch it"
         ) from None
-    if huggingface_hub.constants.is_offline_mode():
+    if constants.is_offline_mode():
         raise _lacking(wanted, f"nothing that is in {cache_folder()}, and HF_HUB_OFFLINE set")
     fetched: list[str] = []
     failed: list[BaseException] = []
