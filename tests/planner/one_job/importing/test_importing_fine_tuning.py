@@ -86,7 +86,8 @@ def test_arguments_of_the_trainer(values: dict[str, Any], expected: dict[str, An
         ({**FSDP, "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": False}}, {"zero": 2}),
         ({**FSDP, "fsdp_config": {"fsdp_activation_checkpointing": True}}, {"recompute": "full"}),
         ({**FSDP, "parallelism_config": {"parallelism_config_tp_size": 2}}, {"tp": 2}),
-        ({"distributed_type": "MULTI_GPU", "mixed_precision": "fp16"}, {"zero": 0, "dtype": "fp16"}),
+        ({"distributed_type": "MULTI_GPU", "mixed_precision": "fp16"}, {"zero": 0, "dtype": "fp16", "recompute": None}),
+        ({**FSDP, "fsdp_config": {"fsdp_activation_checkpointing": False}}, {"recompute": "none"}),
         (
             {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3, "gradient_accumulation_steps": 4}},
             {"zero": 3, "micro_batches": 4, "offload": None},
