@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, ZeroStage
-from estimator.schedules.simulate import simulate_schedule
+from estimator.schedules.simulate import total_by_events_s
 from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
@@ -292,10 +292,10 @@ def simulated_s(setup: Setup, evaluation: Evaluation) -> float | None:
     pipeline = evaluation.pipeline
     if pipeline is None or len(setup.stages) == 1 or pipeline_steps(setup) > LIMITS.steps.most:
         return None
-    events = simulate_schedule(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
+    events_s = total_by_events_s(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
     breakdown = evaluation.breakdown
     busy_s = evaluation.iteration_time_s - pipeline.sync_s - pipeline.optimizer_s - breakdown.offload_s
-    return events.total_s + (evaluation.iteration_time_s - busy_s)
+    return events_s + (evaluation.iteration_time_s - busy_s)
 
 
 def _plan_of(

@@ -277,7 +277,7 @@ def test_a_full_disk_under_stdout_leaves_no_half_document(
 ) -> None:
     """What failed may be stdout itself: nothing more is written there."""
     monkeypatch.setattr(api, "models_list", fail(OSError(28, "No space left on device")))
-    monkeypatch.setattr(cli, "_discard_stdout", lambda: None)
+    monkeypatch.setattr(cli, "_discard", lambda _stream: None)
     assert cli.main(["models", "list", "--json"]) == 4
     assert capsys.readouterr().out == ""
 
