@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -175,3 +178,18 @@ def test_offline_and_without_the_package_the_command_is_named(monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(InputError, match="no huggingface_hub that could fetch it"):
         load_any_model("org/none", NO_CODE)
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_process_that_has_imported_nothing_of_the_hub_asks_it_likewise() -> None:
+    """The package's parts are attributes of it only once somebody has imported them."""
+    program = "from models_zoo.hub import HubId, fetch_config\nfetch_config(HubId(name='org/none'))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "InputError: model: org/none" in ended.stderr
+    assert "HF_HUB_OFFLINE set" in ended.stderr

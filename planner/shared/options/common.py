@@ -40,6 +40,7 @@ Launcher = Literal[
     "axolotl",
     "peft",
     "trainer",
+    "torchtune",
 ]
 """Those whose settings are read; the Trainer's are those that peft's are written for."""
 

@@ -62,7 +62,8 @@ class EstimateOptions(
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
             " FILE.json (with MODEL), accelerate FILE.yaml (with MODEL), trainer FILE (transformers' TrainingArguments:"
-            " JSON, YAML or a script), llama-factory, axolotl, llm-foundry or nanotron FILE.yaml",
+            " JSON, YAML or a script), llama-factory, axolotl, torchtune, llm-foundry or nanotron"
+            " FILE.yaml",
             ("FORMAT", "SETTINGS"),
             flag="--from",
             nargs=2,

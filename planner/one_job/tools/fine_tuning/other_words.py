@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from models_zoo.hugging_face.keys import Keys, describe
-from planner.one_job.tools.fine_tuning.sources import FineTuning
+from planner.one_job.tools.fine_tuning.sources import FineTuning, note_padding
 
 ATTENTION = {"fa2": "flash_attention_2", "fa3": "flash_attention_3", "sdpa": "sdpa", "disabled": "eager"}
 """LLaMA-Factory's `flash_attn`."""
@@ -34,7 +34,7 @@ def from_llama_factory(tuning: FineTuning) -> None:
     kernel = str(keys.get("flash_attn", None))
     if kernel in ATTENTION:
         said["attn_implementation"] = ATTENTION[kernel]
-    note_padding(tuning, packed=keys.flag("packing", False) or keys.flag("neat_packing", False))
+    note_padding(tuning.notes, packed=keys.flag("packing", False) or keys.flag("neat_packing", False))
 
 
 def from_axolotl(tuning: FineTuning) -> None:
@@ -63,7 +63,7 @@ def from_axolotl(tuning: FineTuning) -> None:
     elif keys.get("flash_attention", None):
         said["attn_implementation"] = "flash_attention_2"
     said["torch_compile"] = keys.get("torch_compile", False) is True
-    note_padding(tuning, packed=keys.flag("sample_packing", False))
+    note_padding(tuning.notes, packed=keys.flag("sample_packing", False))
 
 
 def _add_unfrozen(keys: Keys, tuning: FineTuning) -> None:
@@ -80,13 +80,3 @@ def _add_unfrozen(keys: Keys, tuning: FineTuning) -> None:
     if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         tuning.notes.append("unfrozen_parameters: blocks apart are priced as one span")
     tuning.learning_blocks = -len(numbers) if numbers[0] == 0 else len(numbers)
-
-
-def note_padding(tuning: FineTuning, *, packed: bool) -> None:
-    """Say how long samples are taken to be."""
-    if packed:
-        tuning.notes.append("samples are packed: each is priced at its full length, attention over all of it")
-    else:
-        tuning.notes.append(
-            "samples are priced as long as the longest: shorter ones, padded to their batch's, take less"
-        )

@@ -87,8 +87,11 @@ def _read(settings: str, *, model: str | None, options: EstimateOptions, launche
     shard, copies = sharing.pop("shard", None), sharing.pop("copies", None)
     read |= sharing | _precision(tuning, trainer) | _optimizer(tuning, trainer)
     read |= _parallel(tuning)
-    sharded = read.pop("checkpoints", False)
-    read["recompute"] = "full" if sharded or trainer.flag("gradient_checkpointing", False) else "none"
+    sharded = read.pop("checkpoints", None)
+    if tuning.trainer or not tuning.launcher or sharded is not None:
+        read["recompute"] = "full" if sharded or trainer.flag("gradient_checkpointing", False) else "none"
+    else:
+        tuning.notes.append("whether activations are recomputed is said in the model's code (--recompute)")
     attention = str(tuning.loading.get("attn_implementation", tuning.trainer.get("attn_implementation")))
     if attention in ATTENTION:
         read["attention"] = ATTENTION[attention]
@@ -285,8 +288,8 @@ def _sharing(tuning: FineTuning, trainer: Keys) -> Stated:
     if version == 2 and reshards == "false":
         zero = 2
     stated: Stated = {"zero": zero, "software": "torch-fsdp" if zero else "huggingface", "overlap": ("dp",)}
-    if fsdp.flag("activation_checkpointing", False):
-        stated["checkpoints"] = True
+    if fsdp.get("activation_checkpointing", None) is not None:
+        stated["checkpoints"] = fsdp.flag("activation_checkpointing", False)
     if fsdp.flag("offload_params", False):
         tuning.notes.append(
             "fsdp_offload_params: the optimizer's state is priced in host memory, weights on the device"

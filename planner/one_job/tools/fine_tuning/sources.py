@@ -98,6 +98,14 @@ def beside(tuning: FineTuning, name: str) -> Path:
     return Path(tuning.where).parent / name if Path(tuning.where).suffix else Path(name)
 
 
+def note_padding(notes: list[str], *, packed: bool) -> None:
+    """Add to `notes` how long samples are taken to be."""
+    if packed:
+        notes.append("samples are packed: each is priced at its full length, attention over all of it")
+    else:
+        notes.append("samples are priced as long as the longest: shorter ones, padded as their batch, take less")
+
+
 def _add_companions(tuning: FineTuning, path: Path, *, launcher: str) -> None:
     """Files of the usual names in the same folder: what `export --to peft` writes, and peft's own."""
 

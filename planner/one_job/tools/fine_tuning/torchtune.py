@@ -98,6 +98,7 @@ TORCHTUNE = TrainingTool(
     whole=(ALL_LAYERS_RECOMPUTED,),
     model="fine_tuning.torchtune:refuse_model",
     write="fine_tuning.torchtune:write_torchtune",
+    read="fine_tuning.torchtune_read:read_torchtune",
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from planner import api
 from planner.one_job.tools.base.import_records import Imported
 from planner.one_job.tools.fine_tuning.read import read_accelerate, read_axolotl, read_llama_factory, read_trainer
+from planner.one_job.tools.fine_tuning.torchtune_read import read_torchtune
 from planner.shared.options.common import Launcher, Tool
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan_file import load_plan
@@ -85,7 +86,8 @@ def test_arguments_of_the_trainer(values: dict[str, Any], expected: dict[str, An
         ({**FSDP, "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": False}}, {"zero": 2}),
         ({**FSDP, "fsdp_config": {"fsdp_activation_checkpointing": True}}, {"recompute": "full"}),
         ({**FSDP, "parallelism_config": {"parallelism_config_tp_size": 2}}, {"tp": 2}),
-        ({"distributed_type": "MULTI_GPU", "mixed_precision": "fp16"}, {"zero": 0, "dtype": "fp16"}),
+        ({"distributed_type": "MULTI_GPU", "mixed_precision": "fp16"}, {"zero": 0, "dtype": "fp16", "recompute": None}),
+        ({**FSDP, "fsdp_config": {"fsdp_activation_checkpointing": False}}, {"recompute": "none"}),
         (
             {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3, "gradient_accumulation_steps": 4}},
             {"zero": 3, "micro_batches": 4, "offload": None},
@@ -175,6 +177,9 @@ ROUND_TRIPS: list[tuple[Launcher, dict[str, Any]]] = [
     ("llama-factory", {"freeze": (0, 25), "cluster": "h100:1x2", "zero": 1}),
     ("axolotl", {"lora": 16, "cluster": "l40s:1x2", "feature": ("lora_targets=attention",)}),
     ("axolotl", {"freeze": (9, 34), "cluster": "h100:1x2", "zero": 2}),
+    ("torchtune", {"qlora": 16, "cluster": "4090:1x1"}),
+    ("torchtune", {"lora": 8, "cluster": "l40s:1x2", "dp": 2, "zero": 3, "feature": ("lora_targets=attention",)}),
+    ("torchtune", {"cluster": "h100:1x8", "zero": 2, "optimizer": "adam8bit", "recompute": "full"}),
 ]
 
 
@@ -199,3 +204,31 @@ def test_what_is_exported_reads_back_with_the_same_time(
     again = result["plan"]["estimate"]
     assert again["iteration_time_s"] == pytest.approx(plan.estimate.iteration_time_s, rel=1e-12)
     assert again["peak_memory_bytes"] == plan.estimate.peak_memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("component", "reference", "said"),
+    [
+        ("torchtune.models.llama3_1.qlora_llama3_1_8b", "llama3.1-8b", {"qlora": 4}),
+        ("torchtune.models.llama3_2.llama3_2_1b", "llama3.2-1b", {"qlora": None, "lora": None}),
+        ("torchtune.models.qwen2_5.lora_qwen2_5_7b_instruct", "qwen2.5-7b", {"lora": 4}),
+        ("torchtune.models.mistral.mistral_7b", "mistral-7b", {"zero": 2}),
+    ],
+)
+def test_builders_of_torchtune_are_models_of_the_zoo(
+    component: str, reference: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "recipe.yaml"
+    values = {
+        "model": {"_component_": component, "lora_rank": 4},
+        "batch_size": 2,
+        "optimizer": {"_component_": "bitsandbytes.optim.PagedAdamW8bit"},
+        "fsdp_reshard_after_forward": said.get("zero") != 2,
+    }
+    file.write_text(json.dumps(values), encoding="utf-8")
+    imported = read_torchtune(str(file), model=None, options=EstimateOptions())
+    assert imported.model.reference == reference
+    check(imported, {**said, "micro_batch": 2, "optimizer": "adam8bit", "paged": True})
+    file.write_text(json.dumps(values | {"model": {"_component_": "mine.model"}}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"model\._component_"):
+        read_torchtune(str(file), model=None, options=EstimateOptions())
