@@ -127,6 +127,12 @@ class Limits:
         reason="each is an event that is simulated",
         beyond="fewer, larger micro-batches",
     )
+    modules: Limit = Limit(
+        most=20_000,
+        unit="modules in a module",
+        reason="each is traced operator by operator",
+        beyond="a config.json describes large models",
+    )
     seeds: Limit = Limit(most=10_000, unit="seeds", reason="each is a run", beyond="a sweep for each part of them")
     iterations: Limit = Limit(
         most=1_000_000, unit="iterations of a run", reason="each leaves its times and its loss in memory"

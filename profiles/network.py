@@ -139,19 +139,22 @@ class Network:
         """The largest oversubscription of any uplink, at least 1."""
         return max((part.oversubscription for level in self.levels for part in level.parts), default=1.0)
 
+    @cached_property
+    def is_shared(self) -> bool:
+        """Whether several nodes share an uplink that is thinner than their NICs."""
+        return self.period != 1 and self.most_oversubscribed > 1
+
     def alike_key(self, node: int) -> int:
         """Return what nodes have in common that may change places: the lowest part, where nodes differ at all."""
         return 0 if self.period == 1 else self.levels[0].part_of[node]
 
     def thinned(self, nodes: Collection[int], here: Collection[int]) -> float:
-        """Return by what the narrowest uplink divides traffic among `nodes` that leaves `here`, some of them: at least
-        1, and 1 where no uplink is passed."""
-        worst = 1.0
-        for level, row in zip(self.levels, self.part_of_node, strict=True):
-            if len({row[node] for node in nodes}) == 1:
-                break
-            worst = max(worst, *(level.parts[row[node]].oversubscription for node in here))
-        return worst
+        """Return by what the way out of a NIC divides traffic among `nodes` that leaves `here`, some of them, where
+        each has its own: at least 1. What several nodes share is counted by `estimator.communication.uplinks`."""
+        if self.period != 1 or not self.levels or len(set(nodes)) == 1:
+            return 1.0
+        parts = (level.parts[node] for level in self.levels for node in here)
+        return max(1.0, *(part.oversubscription for part in parts))
 
     def hops_s(self, nodes: Collection[int]) -> float:
         """Return the seconds that the hops above the nodes add to a message on the longest way among `nodes`."""
@@ -163,13 +166,11 @@ class Network:
         return seconds
 
     def crossing_key(self, first: int, second: int) -> Hashable:
-        """Return what the way between two nodes depends on: at each level that it passes, both uplinks."""
-        return tuple(
-            None
-            if row[first] == row[second]
-            else (level.parts[row[first]].oversubscription, level.parts[row[second]].oversubscription)
-            for level, row in zip(self.levels, self.part_of_node, strict=True)
-        )
+        """Return what the way between two nodes depends on: the levels that it passes, and uplinks that it shares."""
+        ways = ((row[first], row[second]) for row in self.part_of_node)
+        if self.is_shared:
+            return tuple(None if out == into else (out, into) for out, into in ways)
+        return tuple(out == into for out, into in ways)
 
 
 PLAIN = Network()

@@ -22,6 +22,7 @@ from bench.exports.facts import differences
 from bench.exports.plans import make_plans
 from planner.one_job.exporting.exporting import write_export
 from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.exporting.runners import FINE_TUNERS
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
 from planner.shared.plan import Plan
 
@@ -41,8 +42,6 @@ TOOLS = {
     "torchtune": "check_torchtune",
 }
 """Formats, and the module that runs in the tool's environment."""
-FINE_TUNERS = ("llama-factory", "axolotl", "peft", "torchtune")
-"""Those that are given the plans of fine-tunings too."""
 
 
 def check(tool: str, python: str, plans: list[tuple[str, Plan]], folder: Path) -> Iterator[tuple[str, str, str, Any]]:

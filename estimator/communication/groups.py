@@ -10,8 +10,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.levels import Level, effective, level_of, slowest_level
+from estimator.communication.levels import Level, Uplinks, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
+from estimator.communication.uplinks import alone, shares_uplinks
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
@@ -77,6 +78,43 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
+    group = describe_unshared(cluster, slots)
+    return with_uplinks(group, alone(cluster, slots)) if shares_uplinks(cluster) else group
+
+
+def with_uplinks(group: Group, above: Uplinks | None) -> Group:
+    """Return `group` with what uplinks above the nodes hold back of it."""
+    if above is None:
+        return group
+    kinds = [level.kind for level in group.levels]
+    over = "fabric" if "fabric" in kinds else "site"
+    levels = (replace(level, above=above) if level.kind == over else level for level in group.levels)
+    return replace(group, levels=tuple(levels))
+
+
+def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
+    """Return what decides what `describe_unshared` says of `slots`: equal keys, equal groups."""
+    islands: Counter[tuple[Hashable, Hashable, str, int]] = Counter()
+    nodes: defaultdict[Hashable, set[int]] = defaultdict(set)
+    on_site: defaultdict[str, set[int]] = defaultdict(set)
+    for slot in slots:
+        place = _locate(cluster, slot)
+        islands[place.box, place.island, slot.site, slot.group] += 1
+        nodes[place.box].add(slot.node)
+        on_site[slot.site].add(slot.node)
+    boxes: defaultdict[Hashable, list[int]] = defaultdict(list)
+    kinds: dict[Hashable, tuple[str, int]] = {}
+    for (box, _, site, group), ranks in islands.items():
+        boxes[box].append(ranks)
+        kinds[box] = (site, group)
+    alike = Counter((kinds[box], len(nodes[box]), tuple(sorted(ranks))) for box, ranks in boxes.items())
+    hops = tuple((site, cluster.site(site).network.hops_s(here)) for site, here in on_site.items())
+    return frozenset(alike.items()), hops
+
+
+def describe_unshared(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
+    """Return the group of `slots` with nothing said of uplinks that several nodes share. Raise as `describe_group`."""
+    slots = tuple(slots)
     _check_distinct(slots)
     places = [_locate(cluster, slot) for slot in slots]
     boxes = _boxes(places)

@@ -127,14 +127,14 @@ def test_what_a_tree_says_of_ways() -> None:
         name="pod", parts=(FabricPart(name="x", oversubscription=3.0), FabricPart(name="y")), part_of=(0, 0, 1)
     )
     network = Network(levels=(leaves, pods))
-    assert network.thinned({0, 1}, (0,)) == 1.0
-    assert network.thinned({0, 2}, (0,)) == 1.0
-    assert network.thinned({0, 2}, (2,)) == 2.0
-    assert network.thinned({0, 4}, (0,)) == 3.0
-    assert network.thinned({0, 4}, (4,)) == 1.0
+    assert network.is_shared
+    assert network.thinned({0, 4}, (0,)) == 1.0
+    own = equal_pods(7, oversubscription=2.0)
+    assert not own.is_shared
+    assert (own.thinned({0}, (0,)), own.thinned({0, 4}, (0,))) == (1.0, 2.0)
     assert [network.hops_s(nodes) for nodes in ({0, 1}, {0, 2}, {0, 4})] == [0.0, 2e-6, 2e-6]
     assert network.crossing_key(0, 1) == (None, None)
-    assert network.crossing_key(0, 3) == ((1.0, 2.0), None)
+    assert network.crossing_key(0, 3) == ((0, 1), None)
     assert equal_pods(7, pods=3).period == 3
     assert equal_pods(7, oversubscription=2.0).period == PLAIN.period == 1
 

@@ -61,6 +61,11 @@ def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] 
             best = find_preferred(request, progress=options.say)
         else:
             best = find_best(request, progress=options.say)
+        if find is None and options.fine_tunes and options.tool is None:
+            from planner.one_job.exporting.runners import say_runners
+
+            said = (*best.plan.assumptions, say_runners(best.plan, options.user_code))
+            best = replace(best, plan=replace(best.plan, assumptions=said))
         effects = () if find is not None else effects_of(best)
     return Planned(plan=best.plan, request=request, best=best, effects=effects)
 

@@ -3,8 +3,9 @@
 What can be reached is asked for one pair (d, p) at a time: columns of at most d pods, rows of at most p. Rows that stay
 whole (p = 1) fit into the d largest pods or nowhere, columns that do (d = 1) likewise. Stacks of pods by column groups
 and Arnold's own placement, both ways round, reach pairs between; counting refutes others. Pairs that are left and
-better than the best reached are asked of all ways to share the pods out to groups, then of the exact search, which is
-given up after a fixed number of steps: the least value of such pairs is the bound then.
+better than the best reached are asked of all ways to share the pods out to groups, of the sharper count of
+`planner.one_job.pods.pairs`, then of the exact search, which is given up after a fixed number of steps: the least value
+of such pairs is the bound then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import chain
 from planner.one_job.pods.consolidation import closed_form
 from planner.one_job.pods.counting import is_refuted
 from planner.one_job.pods.families import FamilySearch, OutOfSteps
+from planner.one_job.pods.pairs import is_refuted_by_pairs
 from planner.one_job.pods.records import ROUNDING, Cells, Placement, PodRequest, spreads_of, transposed
 from planner.one_job.pods.stacks import MOST_PODS_TO_CHOOSE, chosen_stack, greedy_stack
 from profiles.vocabulary import Infeasible
@@ -79,11 +81,13 @@ class _Search:
             if layout is not None:
                 self.keep(transposed(layout.cells) if back else layout.cells)
         for groups in range(1, min(self.pods, request.columns) + 1):
-            if self.better((1, groups)):
-                self.keep(greedy_stack(room, request.rows, request.columns, groups))
+            most = sum(self.better((d, groups)) for d in range(1, self.pods + 1))
+            if most:
+                self.keep(greedy_stack(room, request.rows, request.columns, groups, most=most))
         for groups in range(1, min(self.pods, request.rows) + 1):
-            if self.better((groups, 1)):
-                cells = greedy_stack(room, request.columns, request.rows, groups)
+            most = sum(self.better((groups, p)) for p in range(1, self.pods + 1))
+            if most:
+                cells = greedy_stack(room, request.columns, request.rows, groups, most=most)
                 self.keep(None if cells is None else transposed(cells))
 
     def settle(self) -> float:
@@ -93,7 +97,7 @@ class _Search:
         for pair in sorted(self._not_counted_out(), key=lambda pair: (self.value(pair), pair)):
             if not self.better(pair):
                 break
-            if self._is_refuted(pair) or self._reaches(pair):
+            if self._reaches(pair) or self._pairs_refute(pair):
                 continue
             try:
                 if self._searches():
@@ -130,6 +134,12 @@ class _Search:
         if d == 1:
             return sum(sorted((size // request.rows for size in self.room), reverse=True)[:p]) < request.columns
         return is_refuted(tuple(sorted(self.room, reverse=True)), request.rows, request.columns, d, p)
+
+    def _pairs_refute(self, pair: Pair) -> bool:
+        """Whether the sharper count refutes a pair, where lines of one direction touch two pods."""
+        (d, p), request = pair, self.request
+        across = d == 2 and is_refuted_by_pairs(self.room, request.columns, request.rows, p)
+        return across or (p == 2 and is_refuted_by_pairs(self.room, request.rows, request.columns, d))
 
     def _reaches(self, pair: Pair) -> bool:
         """Whether sharing the pods out to groups reaches a pair; notes the placement."""

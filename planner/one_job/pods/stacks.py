@@ -21,7 +21,7 @@ Block = tuple[int, tuple[tuple[int, int], ...]]
 """Columns, and the (pod, rows) that fill them from the first row down."""
 
 MOST_PARTITIONS = 300
-MOST_GREEDY = 60
+MOST_GREEDY = 240
 MOST_PODS_TO_CHOOSE = 12
 MOST_STEPS = 20_000
 
@@ -45,18 +45,44 @@ def _partitions(total: int, parts: int, most: int) -> Iterator[Widths]:
             yield (width, *rest)
 
 
-def greedy_stack(room: Sequence[int], rows: int, columns: int, groups: int) -> Cells | None:
-    """Return a placement by so many column groups with few pods in the fullest: every group takes the fewest pods that
-    it needs, and of these the smallest neighbours by size; None where that does not come out."""
+def greedy_stack(room: Sequence[int], rows: int, columns: int, groups: int, *, most: int | None = None) -> Cells | None:
+    """Return a placement by so many column groups with few pods in the fullest, at most `most`; None where that does
+    not come out.
+
+    Pods are shared out in two ways: every group in turn takes the fewest pods that it needs, and of these the smallest
+    neighbours by size; or the largest pods go, one after another, to the group that lacks most cells.
+    """
     if groups > columns:
         return None
     left = sorted(((pod, size) for pod, size in enumerate(room) if size), key=lambda pair: -pair[1])
+    held = np.cumsum([size for _, size in left])
     best: tuple[int, list[tuple[int, list[int]]]] | None = None
-    for widths in islice(widths_of(columns, groups), MOST_GREEDY):
-        pods = _greedy_groups(list(left), rows, widths, len(left) if best is None else best[0] - 1)
+    most = len(left) if most is None else most
+    for widths in islice(widths_of(columns, groups), max(4, MOST_GREEDY // groups)):
+        pods = _greedy_groups(list(left), rows, widths, most)
         if pods is not None:
-            best = max(map(len, pods)), list(zip(widths, pods, strict=True))
+            most = max(map(len, pods)) - 1
+            best = most + 1, list(zip(widths, pods, strict=True))
+        fewest = -(-(int(np.searchsorted(held, rows * columns)) + 1) // groups)
+        for d in range(fewest, most + 1):
+            pods = _even_groups(left[: groups * d], rows, widths, d)
+            if pods is not None:
+                best, most = (d, list(zip(widths, pods, strict=True))), d - 1
+                break
     return None if best is None else _stacked(room, rows, best[1])
+
+
+def _even_groups(left: list[tuple[int, int]], rows: int, widths: Widths, d: int) -> list[list[int]] | None:
+    """At most `d` pods for each group out of `left`, largest first, each to the group that lacks most cells."""
+    lacking, groups = [rows] * len(widths), [list[int]() for _ in widths]
+    for pod, size in left:
+        open_groups = [number for number in range(len(widths)) if lacking[number] > 0 and len(groups[number]) < d]
+        if not open_groups:
+            break
+        number = max(open_groups, key=lambda number: lacking[number] * widths[number])
+        groups[number].append(pod)
+        lacking[number] -= size // widths[number]
+    return groups if max(lacking) <= 0 else None
 
 
 def _greedy_groups(left: list[tuple[int, int]], rows: int, widths: Widths, d: int) -> list[list[int]] | None:

@@ -74,7 +74,7 @@ def test_what_is_beyond_a_budget_was_looked_at(capsys: pytest.CaptureFixture[str
     document = document_of(f"plan {ONE} --global-batch 8 {WHOLE} --budget 1".split(), 3, capsys)
     assert document["choices"]
     assert not any(choice["within"] for choice in document["choices"])
-    assert all("than the budget of 1" in " ".join(choice["over"]) for choice in document["choices"])
+    assert all("the budget of 1" in " ".join(choice["over"]) for choice in document["choices"])
     assert document["nearest_miss"] in document["failure"]["message"]
 
 
@@ -277,7 +277,7 @@ def test_a_full_disk_under_stdout_leaves_no_half_document(
 ) -> None:
     """What failed may be stdout itself: nothing more is written there."""
     monkeypatch.setattr(api, "models_list", fail(OSError(28, "No space left on device")))
-    monkeypatch.setattr(cli, "_discard_stdout", lambda: None)
+    monkeypatch.setattr(cli, "_discard", lambda _stream: None)
     assert cli.main(["models", "list", "--json"]) == 4
     assert capsys.readouterr().out == ""
 

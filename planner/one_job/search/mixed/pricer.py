@@ -11,6 +11,7 @@ import numpy as np
 
 from estimator.bulk.records import Rule
 from estimator.bulk.shards import RankShards, make_rank_shards
+from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
 from estimator.pricing.gradient_sync import TimeOnAxis
@@ -69,9 +70,9 @@ class Pricer:
 
     @property
     def waits(self) -> bool:
-        """Whether stages stand still for their messages; else plans priced here leave messages out, and their times are
-        bounds."""
-        return "p2p" not in self.recipe.overlap
+        """Whether stages stand still for their messages, and share no uplinks above the nodes; else plans priced here
+        leave messages out, or what other stages send, and their times are bounds."""
+        return "p2p" not in self.recipe.overlap and not shares_uplinks(self.links.cluster)
 
     def overlaps(self, zero: ZeroStage) -> bool:
         """Return whether the software sums gradients beside compute under that stage of ZeRO."""

@@ -31,7 +31,7 @@ def from_llama_factory(tuning: FineTuning) -> None:
     said["gradient_checkpointing"] = not keys.flag("disable_gradient_checkpointing", False)
     said["max_length"] = keys.size("cutoff_len", 2048)
     said["use_liger_kernel"] = keys.flag("enable_liger_kernel", False)
-    kernel = keys.get("flash_attn", None)
+    kernel = str(keys.get("flash_attn", None))
     if kernel in ATTENTION:
         said["attn_implementation"] = ATTENTION[kernel]
     note_padding(tuning, packed=keys.flag("packing", False) or keys.flag("neat_packing", False))

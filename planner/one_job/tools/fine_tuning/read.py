@@ -87,9 +87,9 @@ def _read(settings: str, *, model: str | None, options: EstimateOptions, launche
     shard, copies = sharing.pop("shard", None), sharing.pop("copies", None)
     read |= sharing | _precision(tuning, trainer) | _optimizer(tuning, trainer)
     read |= _parallel(tuning)
-    checkpoints = trainer.flag("gradient_checkpointing", False) or read.pop("checkpoints", False)
-    read["recompute"] = "full" if checkpoints else "none"
-    attention = tuning.loading.get("attn_implementation", tuning.trainer.get("attn_implementation"))
+    sharded = read.pop("checkpoints", False)
+    read["recompute"] = "full" if sharded or trainer.flag("gradient_checkpointing", False) else "none"
+    attention = str(tuning.loading.get("attn_implementation", tuning.trainer.get("attn_implementation")))
     if attention in ATTENTION:
         read["attention"] = ATTENTION[attention]
     length = next((name for name in LENGTHS if isinstance(tuning.trainer.get(name), int)), None)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 from models_zoo.hugging_face.keys import describe
 from planner.one_job.tools.base.settings import read_settings
@@ -181,7 +182,9 @@ def _value(word: str) -> Any:
 def _read_python(text: str, tuning: FineTuning) -> None:
     """The literal arguments of TrainingArguments, LoraConfig, BitsAndBytesConfig and from_pretrained."""
     try:
-        tree = ast.parse(text)
+        with catch_warnings():
+            simplefilter("ignore")  # of the script's own escapes
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         found = f"no Python: {error}"[:200]
         raise InputError(where=tuning.where, found=found, expected="a script in Python 3") from None

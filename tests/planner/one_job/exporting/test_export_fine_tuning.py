@@ -134,6 +134,19 @@ def test_layers_that_do_not_learn_are_said_as_each_tool_says_it(tmp_path: Path) 
     assert (first["freeze_trainable_layers"], first["freeze_extra_modules"]) == (-4, "embed_tokens")
 
 
+def test_a_plan_of_a_fine_tuning_says_who_runs_it() -> None:
+    staged = api.plan("llama3-8b", cluster="a10:1x2", lora=16, seq_len=4096).plan
+    assert any("none of the fine-tuning tools runs this plan" in text for text in staged.assumptions)
+    alone = api.plan("llama3-8b", cluster="4090:1x1", qlora=16, **JOB).plan
+    assert "tools that run this plan: llama-factory, axolotl, peft" in " ".join(alone.assumptions)
+    assert not any("fine-tuning tool" in text for text in api.plan("gpt-tiny", cluster="4090:1x1").plan.assumptions)
+
+
+def test_where_adapters_do_not_fit_it_says_what_to_try() -> None:
+    with pytest.raises(NothingFits, match=r"--largest seq-len, micro-batch or model tells .*--qlora 16"):
+        api.plan("llama3-8b", cluster="4090:1x1", lora=16)
+
+
 def test_the_same_adapters_take_less_memory_beside_weights_in_4_bits() -> None:
     stated = JOB | {"cluster": "h100:1x1", "micro_batch": 1, "recompute": "none"}
     held = api.plan("llama3-8b", lora=16, **stated).plan.estimate

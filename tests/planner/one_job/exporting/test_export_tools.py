@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.exports.__main__ import FINE_TUNERS, TOOLS, check
+from bench.exports.__main__ import TOOLS, check
 from bench.exports.plans import make_plans
+from planner.one_job.exporting.runners import FINE_TUNERS
 
 MODULES = {
     "megatron": "megatron.core",

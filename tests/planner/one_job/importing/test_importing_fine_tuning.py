@@ -29,6 +29,7 @@ from trl import SFTConfig, SFTTrainer
 MODEL, LENGTH = "meta-llama/Llama-3.1-8B", 1024
 BASE = "llama3.1-8b"
 open("ran", "w")
+PATTERN = "\\d+"
 bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)
 model = AutoModelForCausalLM.from_pretrained(BASE, quantization_config=bits, attn_implementation="eager")
 tokenizer = AutoTokenizer.from_pretrained("other")
@@ -63,6 +64,8 @@ def check(imported: Imported, expected: dict[str, Any]) -> None:
         ({"fsdp": "full_shard auto_wrap"}, {"zero": 3, "software": "torch-fsdp"}),
         ({"fsdp": ["shard_grad_op", "offload"]}, {"zero": 2, "offload": ("optimizer",)}),
         ({"fsdp": "full_shard", "fsdp_config": {"activation_checkpointing": True}}, {"recompute": "full"}),
+        ({"fsdp": "full_shard", "fsdp_config": {"activation_checkpointing": True}, "gradient_checkpointing": True},
+         {"recompute": "full", "checkpoints": None}),
         ({"deepspeed": {"zero_optimization": {"stage": 2}}}, {"zero": 2, "overlap": ()}),
         ({"deepspeed": {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}},
          {"zero": 3, "overlap": ("dp",), "offload": ("optimizer",)}),

@@ -10,6 +10,7 @@ from planner.one_job.pods.consolidation import place_by_arnold
 from planner.one_job.pods.counting import is_refuted
 from planner.one_job.pods.families import FamilySearch, OutOfSteps
 from planner.one_job.pods.least_spread import place_by_spread, turned
+from planner.one_job.pods.pairs import is_refuted_by_pairs
 from planner.one_job.pods.records import Placement, PodRequest, Spreads, spreads_of
 from planner.one_job.pods.stacks import chosen_stack, greedy_stack, widths_of
 from profiles.vocabulary import Infeasible
@@ -148,3 +149,34 @@ def test_too_few_nodes_are_a_value() -> None:
 def test_cells_of_several_nodes_count_whole_ones() -> None:
     request = PodRequest(rows=2, columns=2, free=(5, 5), alpha=0.5, nodes_a_cell=2)
     assert _placed(request).taken == (2, 2)
+
+
+def test_the_count_of_pairs_refutes_nothing_that_the_exact_search_finds() -> None:
+    refuted = sharper = 0
+    for seed in seeds(160, least=40):
+        rng = random.Random(seed)
+        rows, columns, most = rng.randint(2, 7), rng.randint(2, 4), rng.randint(1, 3)
+        mean = rows * columns / (2 * most)
+        room = tuple(max(1, round(rng.gauss(1.05 * mean, 0.35 * mean))) for _ in range(rng.randint(3, 6)))
+        if sum(room) < rows * columns or not is_refuted_by_pairs(room, columns, rows, most):
+            continue
+        refuted += 1
+        sharper += not is_refuted(tuple(sorted(room, reverse=True)), rows, columns, 2, most)
+        assert FamilySearch(200_000).place(room, rows, columns, 2, most) is None
+    assert refuted > sharper > 0
+
+
+@pytest.mark.parametrize(
+    ("room", "lines", "length", "most"),
+    [
+        ((69, 53, 50, 49, 44, 41, 41, 35, 34, 25, 22), 8, 46, 4),
+        ((82, 71, 65, 52, 51, 48, 41, 40, 39, 33, 17), 46, 8, 3),
+        ((115, 100, 88, 63, 61, 58, 57, 56, 42, 35, 33), 8, 46, 2),
+    ],
+)
+def test_the_count_of_pairs_settles_what_counting_leaves_open(
+    room: tuple[int, ...], lines: int, length: int, most: int
+) -> None:
+    assert not is_refuted(room, length, lines, 2, most)
+    assert is_refuted_by_pairs(room, lines, length, most)
+    assert not is_refuted_by_pairs((2 * lines * length,) * 4, lines, length, most)
