@@ -9,6 +9,7 @@ from functools import cached_property
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
+from profiles.network import PLAIN, Network
 from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
@@ -67,32 +68,17 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Nodes under one fabric. `oversubscription` >= 1 divides the bandwidth between nodes."""
+    """Nodes under one fabric; `network` is the tree above them, and what the nodes are called."""
 
     name: str
     nodes: tuple[NodeGroup, ...]
     fabric_link: Link
-    oversubscription: float = 1.0
-    pods: int = 1
+    network: Network = PLAIN
 
     def __post_init__(self) -> None:
-        nodes = sum(group.count for group in self.nodes)
         _require(bool(self.name), where="site", key="name", found="an empty name", expected="a name")
         _require(bool(self.nodes), where="site", key="nodes", found="none", expected="one or more groups of nodes")
-        _require(
-            self.oversubscription >= 1,
-            where="site",
-            key="fabric.oversubscription",
-            found=self.oversubscription,
-            expected="at least 1",
-        )
-        _require(
-            1 <= self.pods <= nodes,
-            where="site",
-            key="fabric.pods",
-            found=self.pods,
-            expected=f"from 1 to the site's {nodes} nodes",
-        )
+        self.network.check(sum(group.count for group in self.nodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +228,12 @@ class Cluster:
     def group_of(self, slot: DeviceSlot) -> NodeGroup:
         """Return the node group that `slot` belongs to."""
         return self.site(slot.site).nodes[slot.group]
+
+
+def host_of(cluster: Cluster, slot: DeviceSlot) -> str | None:
+    """Return what the node of `slot` is called; None where the cluster does not name its nodes."""
+    hosts = cluster.site(slot.site).network.hosts
+    return hosts[slot.node] if hosts else None
 
 
 def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cluster:

@@ -12,20 +12,24 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+from profiles.cluster_description import describe_cluster
 from profiles.errors import InputError
 from profiles.given import given_under, name_given, plain_object
-from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.hardware import load_device, load_link
 from profiles.limits import LIMITS
+from profiles.network import Network
+from profiles.network_file import network_beside, read_hosts, read_network
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from profiles.cluster_schema import ClusterModel, DeviceModel, LinkModel, NodesModel, SiteModel
+    from profiles.topology_tree import HostTree
 
 LOCAL = "local"
 
@@ -34,6 +38,9 @@ _FORMS = (
     "NAME:NODESxDEVICES such as a100-80gb:16x8 (16 nodes of 8 devices), a sum such as a40:16x2+a10:16x2,"
     " local:1xWORKERS, or the path of a cluster file that ends in .yaml or .yml"
 )
+
+BESIDE = "@"
+"""Stands between a cluster and the file of the tree beside it."""
 
 LocalDevice = Callable[[], Device | None]
 """Gives the record of this machine's own device, from measured rates; None if nobody has measured it."""
@@ -45,16 +52,55 @@ def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Clust
     `local_device` is asked only where `text` names `local`. InputError says which file, which key, what was found and
     what was expected.
 
+    `CLUSTER@FILE` is that cluster with the tree of its network out of FILE (`profiles.topology_reading`).
+
     >>> cluster = load_cluster("v100-32gb:2x4")
     >>> len(cluster.slots), cluster.sites[0].nodes[0].island_size
     (8, 4)
     """
+    base, file = _apart(text)
+    if not file:
+        return _load(text, local_device, None)
+    from profiles.topology_reading import read_topology
+
+    tree = read_topology(Path(file))
+    cluster = _load(base, local_device, tree)
+    return replace(cluster, text=text, notes=(*cluster.notes, *(f"{file}: {note}" for note in tree.notes)))
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """A cluster and the file of the tree beside it, empty where there is none."""
+    base, _, file = text.rpartition(BESIDE)
+    named = given_under(base) is not None or is_file(base) or _PART.fullmatch(base.split("+")[-1].strip())
+    return (base, file) if file and named else (text, "")
+
+
+def is_file(text: str) -> bool:
+    """Return whether a cluster's name, without the tree beside it, is that of a cluster file."""
+    return text.endswith((".yaml", ".yml"))
+
+
+def files_of(text: str) -> tuple[Path, ...]:
+    """Return the files that a cluster is read from: a cluster file, a tree beside the cluster, both or none."""
+    base, file = _apart(text)
+    return tuple(Path(name) for name in (base if is_file(base) else "", file) if name)
+
+
+def _load(text: str, local_device: LocalDevice | None, tree: HostTree | None) -> Cluster:
     given = given_under(text)
     if given is not None:
-        return _from_file(given, text=text, where="cluster", local_device=local_device)
-    if text.endswith((".yaml", ".yml")):
-        return _from_file(read_yaml(Path(text)), text=text, where=text, local_device=local_device)
-    return _from_short_form(text, local_device)
+        return _from_file(given, text=text, where="cluster", local_device=local_device, tree=tree)
+    if is_file(text):
+        return _from_file(read_yaml(Path(text)), text=text, where=text, local_device=local_device, tree=tree)
+    cluster = _from_short_form(text, local_device)
+    return (
+        cluster if tree is None else replace(cluster, sites=tuple(_under(tree, site, text) for site in cluster.sites))
+    )
+
+
+def _under(tree: HostTree, site: Site, text: str) -> Site:
+    nodes = sum(group.count for group in site.nodes)
+    return replace(site, network=network_beside(tree, site.network, nodes, text=text))
 
 
 def name_cluster(value: Mapping[str, Any] | Cluster) -> str:
@@ -63,26 +109,6 @@ def name_cluster(value: Mapping[str, Any] | Cluster) -> str:
     data = plain_object(describe_cluster(value) if isinstance(value, Cluster) else value, where="cluster")
     with_schema = {"schema": "cellplan.cluster/1", **data}
     return name_given("cluster", json.dumps(data, sort_keys=True), lambda _name: with_schema)
-
-
-def describe_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Return the cluster file's form of `cluster`: loading it gives the same sites and links between them."""
-    return {
-        "schema": "cellplan.cluster/1",
-        "sites": [
-            {
-                "name": site.name,
-                "nodes": [_describe_nodes(group) for group in site.nodes],
-                "fabric": {
-                    "link": _describe_link(site.fabric_link),
-                    "oversubscription": site.oversubscription,
-                    "pods": site.pods,
-                },
-            }
-            for site in cluster.sites
-        ],
-        "links_between_sites": [{**asdict(link), "between": list(link.between)} for link in cluster.site_links],
-    }
 
 
 def default_nodes(device: Device, *, count: int, devices: int) -> NodeGroup:
@@ -217,7 +243,7 @@ def _inside(where: str, key: str) -> Iterator[None]:
         raise InputError(where=where, key=full, found=error.found, expected=error.expected) from None
 
 
-def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | None) -> Cluster:
+def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | None, tree: HostTree | None) -> Cluster:
     from profiles.cluster_schema import ClusterModel
     from profiles.schema import validate
 
@@ -226,7 +252,7 @@ def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | 
             where=where, found=f"{type(data).__name__}, no mapping", expected="schema: cellplan.cluster/1 and sites"
         )
     written: ClusterModel = validate(ClusterModel, data, where=where)
-    reader = _FileReader(where=where, local_device=local_device)
+    reader = _FileReader(where=where, local_device=local_device, tree=tree)
     sites = tuple(reader.site(site, f"sites[{number}]") for number, site in enumerate(written.sites))
     links = []
     for number, link in enumerate(written.links_between_sites):
@@ -246,26 +272,28 @@ def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | 
 class _FileReader:
     """Turns the parts of one file into records and collects what was assumed on the way."""
 
-    def __init__(self, *, where: str, local_device: LocalDevice | None) -> None:
+    def __init__(self, *, where: str, local_device: LocalDevice | None, tree: HostTree | None) -> None:
         self.notes: list[str] = []
+        self._tree = tree
         self._where = where
         self._ask_local_device = local_device
         self._defined: dict[str, Device] = {}
 
     def site(self, written: SiteModel, key: str) -> Site:
         nodes = [self._nodes(group, f"{key}.nodes[{number}]") for number, group in enumerate(written.nodes)]
+        fabric = written.fabric
+        link = self._link(fabric.link, f"{key}.fabric.link", kind="infiniband") if fabric else _fastest_nic(nodes)
+        if fabric is None:
+            self.notes.append(f"{key}.fabric: not given, taken as {link.name} without oversubscription")
         with _inside(self._where, key):
-            if written.fabric is None:
-                site = Site(name=written.name, nodes=tuple(nodes), fabric_link=_fastest_nic(nodes))
-                self.notes.append(f"{key}.fabric: not given, taken as {site.fabric_link.name} without oversubscription")
-                return site
-            return Site(
-                name=written.name,
-                nodes=tuple(nodes),
-                fabric_link=self._link(written.fabric.link, f"{key}.fabric.link", kind="infiniband"),
-                oversubscription=written.fabric.oversubscription,
-                pods=written.fabric.pods,
-            )
+            hosts = read_hosts(written.nodes, self._where)
+            tree, network = self._tree, Network(hosts=hosts)
+            if fabric is not None:
+                network = read_network(fabric, nodes, hosts, link, self._where, tree if fabric.levels else None)
+        if tree is not None and not (fabric and fabric.levels):
+            network = network_beside(tree, network, sum(group.count for group in nodes), text=self._where)
+        with _inside(self._where, key):
+            return Site(name=written.name, nodes=tuple(nodes), fabric_link=link, network=network)
 
     def _nodes(self, written: NodesModel, key: str) -> NodeGroup:
         given: dict[str, Any] = {
@@ -355,34 +383,3 @@ class _FileReader:
             torus_dimensions=written.torus_dimensions,
             ramp_exponent=written.ramp_exponent,
         )
-
-
-# Back into the file's form
-
-
-def _describe_nodes(group: NodeGroup) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "count": group.count,
-        "device": _describe_device(group.device),
-        "devices": group.devices,
-        "island": {"link": _describe_link(group.island_link), "size": group.island_size},
-        "nics": {"count": group.nics, "link": _describe_link(group.nic_link)},
-        "host_link": _describe_link(group.host_link),
-        "free": "all" if group.free is None else group.free,
-        "price_per_device_hour": group.price_per_device_hour,
-        "power_w": group.power_w,
-    }
-    return {key: value for key, value in described.items() if value is not None}
-
-
-def _describe_device(device: Device) -> str | dict[str, Any]:
-    if device.name in device_names() and load_device(device.name) == device:
-        return device.name
-    fields = {**asdict(device), "peak_flops_per_s": dict(device.peak_flops_per_s)}
-    return {
-        k: value for k, value in fields.items() if k not in ("reference_node", "margin_bytes") and value is not None
-    }
-
-
-def _describe_link(link: Link) -> str | dict[str, Any]:
-    return link.name if link.name in link_names() and load_link(link.name) == link else asdict(link)

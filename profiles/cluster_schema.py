@@ -114,7 +114,7 @@ class NicsModel(FileModel):
 
 
 class NodesModel(FileModel):
-    """Equal nodes. What is left out is the device's reference node's."""
+    """Equal nodes. What is left out is the device's reference node's. `names` are a host list or a list."""
 
     count: int = Field(ge=1)
     device: DeviceRef
@@ -125,14 +125,42 @@ class NodesModel(FileModel):
     free: Annotated[int | Literal["all"], BeforeValidator(_all_or_number)] = "all"
     price_per_device_hour: float | None = Field(default=None, ge=0, le=1e9)
     power_w: float | None = Field(default=None, ge=0, le=1e9)
+    names: str | list[str] | None = None
+
+
+Oversubscription = Annotated[float, Field(ge=1e-6, le=1e6)]
+
+
+class PartModel(FileModel):
+    """What is under one switch: `nodes` at the lowest level, `parts` of the level below at others, so many as come next
+    or by name. `count` such parts. Of the uplinks what the level says, where the part does not."""
+
+    name: str | None = Field(default=None, min_length=1)
+    count: int = Field(default=1, ge=1, le=LIMITS.nodes.most)
+    nodes: int | str | list[int] | list[str] | None = None
+    parts: int | list[str] | None = None
+    oversubscription: Oversubscription | None = None
+    uplink_bytes_per_s: Rate | None = None
+
+
+class LevelModel(FileModel):
+    """A level of the fabric. Without a word on uplinks they carry all that the NICs below send; without parts they are
+    those of the tree beside the cluster (`--topology`)."""
+
+    name: str = Field(min_length=1)
+    oversubscription: Oversubscription | None = None
+    uplink_bytes_per_s: Rate | None = None
+    hop_latency_s: Delay = 0.0
+    parts: list[PartModel] | None = Field(default=None, min_length=1)
 
 
 class FabricModel(FileModel):
-    """The network between a site's nodes."""
+    """The network between a site's nodes: `levels` from the nodes up, or the short form of equal `pods`."""
 
     link: LinkRef
-    oversubscription: float = Field(default=1.0, ge=1, le=1e6)
-    pods: int = 1
+    oversubscription: float | None = Field(default=None, ge=1, le=1e6)
+    pods: int | None = None
+    levels: list[LevelModel] | None = Field(default=None, min_length=1)
 
 
 class SiteModel(FileModel):

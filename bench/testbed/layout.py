@@ -273,7 +273,7 @@ def _notes(cluster: Cluster, wires: Sequence[Wire], scale: float) -> list[str]:
     quick = [link for link in cluster.site_links if link.latency_s < LEAST_HELD_S]
     if quick:
         notes.append(f"{len(quick)} links with less than {LEAST_HELD_S * 1e6:g} us: the machine's own latency")
-    if any(site.oversubscription > 1 or site.pods > 1 for site in cluster.sites):
+    if any(site.network.levels for site in cluster.sites):
         notes.append("pods and oversubscription of a fabric are not emulated: NICs alone limit traffic inside a site")
     linked = {frozenset(link.between) for link in cluster.site_links}
     pairs = len(cluster.sites) * (len(cluster.sites) - 1) // 2

@@ -12,6 +12,8 @@ from estimator.bulk.places import Placement, Places, place_in_order, whole_group
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards, make_rank_shards
 from estimator.bulk.stage_kind import StageKind, StageSeat, fastest_once_s
+from estimator.communication.uplinks import shares_uplinks
+from estimator.pricing.company import Company
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
@@ -85,7 +87,7 @@ class BulkEvaluator:
             ),
             kinds=kinds,
             kind_of_stage=kind_of_stage,
-            links=self.links,
+            links=self._links_beside(replace(degrees, samples=1), placement),
             layers=self.layers,
             overlap_under=self.overlap_under,
         )
@@ -97,7 +99,7 @@ class BulkEvaluator:
         if size % experts:
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
             return Infeasible(reason=reason, lacking="divisibility")
-        alone = replace(degrees, pp=1)
+        alone = degrees if self._shares else replace(degrees, pp=1)
         kinds = []
         for number in placement.different(size, degrees.pp):
             kind = self.pricing.remember(self._kind, alone, placement, number)
@@ -105,6 +107,21 @@ class BulkEvaluator:
                 return kind
             kinds.append(kind)
         return tuple(kinds)
+
+    @cached_property
+    def _shares(self) -> bool:
+        """Whether stages share uplinks above the nodes, so that each is priced beside all others."""
+        return shares_uplinks(self.cluster)
+
+    def _links_beside(self, degrees: BatchedDegrees, placement: Placement) -> LinkTimes:
+        """Who times the collectives of a pipeline of these degrees."""
+        return self.pricing.remember(self._company_links, degrees, placement) if self._shares else self.links
+
+    def _company_links(self, degrees: BatchedDegrees, placement: Placement) -> LinkTimes:
+        stages = range(degrees.pp)
+        return replace(
+            self.links, company=Company([placement.stage(number, degrees.stage_devices) for number in stages])
+        )
 
     @cached_property
     def _contends(self) -> bool:
@@ -266,10 +283,11 @@ class BulkEvaluator:
         stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
         alone = stage_device(self._alone(stage, degrees), stage)
         workers = most_on_one_node(stage.slots) if alone.contention else 1
+        links = self._links_beside(degrees, placement)
         return StageSeat(
             stage=stage,
-            links=self.links,
-            on_axis=self.links.on_axes_of(stage),
+            links=links,
+            on_axis=links.on_axes_of(stage),
             alone=alone,
             device=alone.among(workers),
             workers=workers,
@@ -279,6 +297,6 @@ class BulkEvaluator:
                 replace(alone, memory_bytes=1),
                 workers,
                 stage.sequence_parallel,
-                *(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+                *(links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
             ),
         )

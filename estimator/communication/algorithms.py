@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 
 from estimator.communication.groups import Group
-from estimator.communication.levels import Level
+from estimator.communication.levels import Level, Uplinks
 from estimator.communication.tables import bus_factor
 from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp
@@ -97,6 +97,14 @@ def _in_protocol(op: CollectiveOp, group: Group, steps: list[_Step], protocol: s
     return [ring, _tree(group, steps, protocol)] if op == "all_reduce" else [ring]
 
 
+NOTHING_ABOVE = Uplinks()
+
+
+def _above(group: Group) -> Uplinks:
+    """What uplinks above the nodes hold back of the group."""
+    return next((level.above for level in group.levels if level.above is not None), NOTHING_ABOVE)
+
+
 def _startup_s(group: Group) -> float:
     return max(level.startup_s for level in group.levels)
 
@@ -105,7 +113,7 @@ def _message(group: Group, steps: list[_Step], protocol: str) -> Line:
     return Line(
         algorithm=f"{protocol}message",
         latency_s=_startup_s(group) + steps[-1].latency_s,
-        seconds_per_byte=1 / steps[-1].bytes_per_s,
+        seconds_per_byte=max(1 / steps[-1].bytes_per_s, _above(group).message),
     )
 
 
@@ -121,7 +129,10 @@ def _ring(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> 
     return Line(
         algorithm=f"{protocol}ring",
         latency_s=_startup_s(group) + passes * hops_s,
-        seconds_per_byte=bus_factor(op, group.ranks) / min(step.bytes_per_s for step in steps),
+        seconds_per_byte=max(
+            bus_factor(op, group.ranks) / min(step.bytes_per_s for step in steps),
+            bus_factor(op, group.ranks) * _above(group).ring,
+        ),
     )
 
 
@@ -149,7 +160,7 @@ def _tree(group: Group, steps: list[_Step], protocol: str) -> Line:
     return Line(
         algorithm=f"{protocol}tree",
         latency_s=_startup_s(group) + 2 * hops_s,
-        seconds_per_byte=2 / TREE_SHARE / min(step.bytes_per_s for step in steps),
+        seconds_per_byte=max(2 / TREE_SHARE / min(step.bytes_per_s for step in steps), _above(group).tree),
     )
 
 
@@ -166,7 +177,8 @@ def _exchange(group: Group, steps: list[_Step], protocol: str) -> Line:
         peers = outer - level.ranks_inside
         latency_s += math.ceil(peers / EXCHANGED_AT_ONCE) * step.latency_s
         rate = step.bytes_per_s * level.exchange_share
-        seconds_per_byte += peers * level.ranks_inside / group.ranks / rate
+        passing_s = peers * level.ranks_inside / group.ranks / rate
+        seconds_per_byte += passing_s if level.above is None else max(passing_s, level.above.exchange)
     return Line(algorithm=f"{protocol}exchange", latency_s=latency_s, seconds_per_byte=seconds_per_byte)
 
 
@@ -197,14 +209,14 @@ def _in_network(group: Group, concurrent_groups: int) -> list[Line]:
         return [Line(algorithm="in-network", latency_s=latency_s, seconds_per_byte=switched_s)]
     lines = []
     if top.in_network_share:
-        over_s = 1 / (rates[top.kind] * top.in_network_share)
+        over_s = max(1 / (rates[top.kind] * top.in_network_share), _above(group).once)
         latency_s = startup_s + steps_s + 2 * top.latency_s
         lines.append(Line(algorithm="in-network fabric", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s)))
     if any(level.in_network_share for level in inner):
         # Two members of a tree send each other all bytes once; from four on the busiest sends them up and down.
         volume = min(2.0, top.members / 2) / TREE_SHARE
         latency_s = startup_s + steps_s + 2 * math.ceil(math.log2(top.members)) * top.latency_s
-        over_s = volume / rates[top.kind]
+        over_s = max(volume / rates[top.kind], _above(group).tree)
         lines.append(
             Line(algorithm="in-network islands + tree", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s))
         )

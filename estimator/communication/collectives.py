@@ -14,6 +14,7 @@ from dataclasses import replace
 from estimator.communication.algorithms import Line, algorithm_lines
 from estimator.communication.groups import Group, describe_group, nic_bytes_per_s, pair_key
 from estimator.communication.tables import METHODS, Method
+from estimator.communication.uplinks import doors_above, shares_uplinks
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, LinkTable, Provenance, combine_provenance
@@ -223,6 +224,9 @@ def _doors(
         for way, slot in (("out", sender), ("in", receiver)):
             nics = message.shared_bytes_per_s if message.over == "fabric" else nic_bytes_per_s(cluster, slot)
             yield (way, slot.site, str(slot.node)), nics / message.bytes_per_s
+    if message.over in ("fabric", "site") and shares_uplinks(cluster):
+        for uplink, rate in doors_above(cluster, sender, receiver):
+            yield uplink, rate / message.bytes_per_s
     if message.over == "site":
         yield ("between", sender.site, receiver.site), message.shared_bytes_per_s / message.bytes_per_s
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
@@ -11,8 +10,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.levels import Level, effective, level_of, slowest_level
+from estimator.communication.levels import Level, Uplinks, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
+from estimator.communication.uplinks import alone, shares_uplinks
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
@@ -78,6 +78,43 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
+    group = describe_unshared(cluster, slots)
+    return with_uplinks(group, alone(cluster, slots)) if shares_uplinks(cluster) else group
+
+
+def with_uplinks(group: Group, above: Uplinks | None) -> Group:
+    """Return `group` with what uplinks above the nodes hold back of it."""
+    if above is None:
+        return group
+    kinds = [level.kind for level in group.levels]
+    over = "fabric" if "fabric" in kinds else "site"
+    levels = (replace(level, above=above) if level.kind == over else level for level in group.levels)
+    return replace(group, levels=tuple(levels))
+
+
+def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
+    """Return what decides what `describe_unshared` says of `slots`: equal keys, equal groups."""
+    islands: Counter[tuple[Hashable, Hashable, str, int]] = Counter()
+    nodes: defaultdict[Hashable, set[int]] = defaultdict(set)
+    on_site: defaultdict[str, set[int]] = defaultdict(set)
+    for slot in slots:
+        place = _locate(cluster, slot)
+        islands[place.box, place.island, slot.site, slot.group] += 1
+        nodes[place.box].add(slot.node)
+        on_site[slot.site].add(slot.node)
+    boxes: defaultdict[Hashable, list[int]] = defaultdict(list)
+    kinds: dict[Hashable, tuple[str, int]] = {}
+    for (box, _, site, group), ranks in islands.items():
+        boxes[box].append(ranks)
+        kinds[box] = (site, group)
+    alike = Counter((kinds[box], len(nodes[box]), tuple(sorted(ranks))) for box, ranks in boxes.items())
+    hops = tuple((site, cluster.site(site).network.hops_s(here)) for site, here in on_site.items())
+    return frozenset(alike.items()), hops
+
+
+def describe_unshared(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
+    """Return the group of `slots` with nothing said of uplinks that several nodes share. Raise as `describe_group`."""
+    slots = tuple(slots)
     _check_distinct(slots)
     places = [_locate(cluster, slot) for slot in slots]
     boxes = _boxes(places)
@@ -131,8 +168,10 @@ def _check_distinct(slots: tuple[DeviceSlot, ...]) -> None:
 def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
     """Return what decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
     places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
-    first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
+    first, second = ((place.island, place.box) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
+    site = places[0].site
+    way = site.network.crossing_key(first_slot.node, second_slot.node) if site is places[1].site else None
     return (
         first_slot.site,
         first_slot.group,
@@ -140,6 +179,7 @@ def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) 
         second_slot.group,
         first_slot.node == second_slot.node,
         same,
+        way,
     )
 
 
@@ -190,7 +230,7 @@ def run_key(cluster: Cluster, run: Run) -> Hashable:
     alike = Counter[tuple[int, ...]]()
     for mask, count in run.kinds:
         alike[_ranks_of_islands(mask, island_size)] += count
-    return frozenset(alike.items()), _pod(site, int(run.nodes[0])) == _pod(site, int(run.nodes[-1]))
+    return frozenset(alike.items()), _in_one_part(site, int(run.nodes[0]), int(run.nodes[-1]))
 
 
 @lru_cache(maxsize=4096)
@@ -210,7 +250,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
     taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
     busy = int((-(-taken // ranks_on_node)).max())
-    in_one_pod = _pod(site, int(nodes[0])) == _pod(site, int(nodes[-1]))
+    in_one_part = _in_one_part(site, int(nodes[0]), int(nodes[-1]))
     if group.island_size > group.devices:
         outer, inner = places // group.island_size, on_nodes
     else:
@@ -220,7 +260,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
     ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
     boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, in_one_pod, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+    return busy, in_one_part, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
@@ -326,28 +366,24 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
-def _pod(site: Site, node: int) -> int:
-    """Pods are equal runs of a site's nodes."""
-    if site.pods == 1:
-        return 0
-    return node // math.ceil(sum(group.count for group in site.nodes) / site.pods)
-
-
-def _oversubscription(site: Site, nodes: set[int]) -> float:
-    """What the fabric divides bandwidth by between `nodes`: nothing inside one of several pods."""
-    inside_pod = site.pods > 1 and len({_pod(site, node) for node in nodes}) == 1
-    return 1.0 if inside_pod else site.oversubscription
+def _in_one_part(site: Site, first: int, last: int) -> bool:
+    """Whether two nodes of a site whose tree repeats are under the same switch of the lowest level."""
+    return not site.network.levels or site.network.path(first)[0] == site.network.path(last)[0]
 
 
 def _fabric(boxes: list[_Box]) -> Level:
     nodes_by_site: defaultdict[str, set[int]] = defaultdict(set)
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
-    thinned = [_oversubscription(box.place.site, nodes_by_site[box.place.site.name]) for box in boxes]
+    thinned = [box.place.site.network.thinned(nodes_by_site[box.place.site.name], box.nodes) for box in boxes]
+    hops_s = max(box.place.site.network.hops_s(nodes_by_site[box.place.site.name]) for box in boxes)
     nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (effective(link), link.name))
     fabrics = sorted({box.place.site.fabric_link for box in boxes} - {*nics}, key=lambda link: link.name)
+    level = level_of("fabric", [*nics, *fabrics])
     return replace(
-        level_of("fabric", [*nics, *fabrics]),
+        level,
+        latency_s=level.latency_s + hops_s,
+        quick_latency_s=None if level.quick_latency_s is None else level.quick_latency_s + hops_s,
         bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         hosted=min(box.hosted for box in boxes),

@@ -12,6 +12,19 @@ from profiles.vocabulary import Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Uplinks:
+    """What the uplinks above the nodes hold back of a group while all others that send with it are busy: seconds that
+    the busiest of them takes for a byte of what each group is given (`exchange`, `once`, `message`), or of what one
+    step of a ring or one tree carries."""
+
+    ring: float = 0.0
+    tree: float = 0.0
+    exchange: float = 0.0
+    once: float = 0.0
+    message: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """One kind of link that joins the parts of a group: devices of an island, islands of a node (host link), nodes of
     a site (NICs and fabric), sites.
@@ -19,7 +32,8 @@ class Level:
     `members` is the largest number of parts joined at one place, `ranks_inside` the most ranks in one part,
     `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
     weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
-    The other fields are the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
+    `above`: what uplinks that several nodes share hold back, of a fabric; None where nothing does. The other fields are
+    the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
     """
 
     kind: Literal["island", "host", "fabric", "site"]
@@ -37,6 +51,7 @@ class Level:
     in_network_share: float | None = None
     exchange_share: float = 1.0
     ramp_exponent: float = 1.0
+    above: Uplinks | None = None
 
     def available(self, concurrent_groups: int) -> float:
         """Bytes/s out of a part while that many groups like this one are busy."""

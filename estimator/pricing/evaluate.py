@@ -7,9 +7,11 @@ from dataclasses import fields
 
 import numpy as np
 
+from estimator.communication.uplinks import shares_uplinks
 from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
 from estimator.pricing.amounts import Floats
+from estimator.pricing.company import Company
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import ModelKind, memory_interval, time_interval
@@ -53,7 +55,8 @@ def evaluate(
     """Return the figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
 
     `pricing`: what the prices rest on (None: nothing is measured, the parameters are those of the program).
-    `priced_before`: stages that need not be priced again, by their `stage_key`.
+    `priced_before`: stages that need not be priced again, by their `stage_key`; on a cluster whose uplinks are shared
+    stages are priced beside each other, all anew.
     """
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
@@ -61,12 +64,17 @@ def evaluate(
     if problem is not None:
         return Infeasible(reason=problem, lacking="divisibility")
     account = LinkAccount()
+    company = Company([stage.slots for stage in setup.stages]) if shares_uplinks(setup.cluster) else None
+    if company is not None:
+        priced_before = None
     links = LinkTimes(
         pricing=pricing or Pricing(),
         cluster=setup.cluster,
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
         dispatcher=load_dispatcher(setup.recipe.software.dispatch),
         account=account,
+        company=company,
+        beside=setup.stages if company is not None else (),
     )
     kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
     costs: list[StageCost] = []

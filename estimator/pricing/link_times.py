@@ -9,8 +9,10 @@ from itertools import accumulate, pairwise
 
 from estimator.communication.algorithms import algorithm_lines
 from estimator.communication.collectives import CollectiveTime, time_collective, time_stage_transfer
-from estimator.communication.groups import Group, describe_group, pair_key
+from estimator.communication.groups import Group, describe_group, describe_unshared, pair_key, with_uplinks
 from estimator.communication.levels import Level
+from estimator.communication.uplinks import shares_uplinks, uplinks_of_pairs
+from estimator.pricing.company import Company
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups, first_of_run, repeats_after
@@ -65,7 +67,8 @@ class LinkTimes:
     Of a link's record, runs in training reach a share (`share_in_training`, `send_share`); a measured table is taken
     as it stands. `experts_a_token`: how many a token goes to where the software sends one copy of it to those on the
     same node or rank (`Software.dispatch`); 1 where each of them gets its own. `dispatcher`: whose kernels bound their
-    exchange beside the links. `account`: who notes what was asked.
+    exchange beside the links. `account`: who notes what was asked. `company`: whose groups are busy beside those of a
+    stage, on a cluster whose uplinks are shared; `beside` are its stages where they differ.
     """
 
     pricing: Pricing
@@ -73,6 +76,8 @@ class LinkTimes:
     experts_a_token: int = 1
     dispatcher: Dispatcher = field(default_factory=lambda: load_dispatcher("all_to_all"))
     account: LinkAccount | None = None
+    company: Company | None = None
+    beside: tuple[StageSetup, ...] = ()
 
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
         """Return who times collectives on the slowest group of one of `stage`'s axes, or of so many consecutive
@@ -92,7 +97,7 @@ class LinkTimes:
                 ways = [self.cluster, reached_cluster]
                 if axis == "ep" and not (self.dispatcher.rack or self.dispatcher.once):
                     ways = [without_racks(cluster) for cluster in ways]
-                plain, reached = (axis_groups(cluster, stage, axis) for cluster in ways)  # type: ignore[arg-type]
+                plain, reached = (self._axis(cluster, stage, axis) for cluster in ways)
                 groups[axis] = (plain, reached.group)
             plain, group = groups[axis]
             if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
@@ -114,14 +119,17 @@ class LinkTimes:
 
     def groups_of(self, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
         """Return the slowest group of one of `stage`'s axes."""
-        return axis_groups(self.cluster, stage, axis)
+        return self._axis(self.cluster, stage, axis)
+
+    def _axis(self, cluster: Cluster, stage: StageSetup, axis: str | int) -> AxisGroup:
+        return axis_groups(cluster, stage, axis, beside=self.beside, company=self.company)  # type: ignore[arg-type]
 
     def place_of(self, stage: StageSetup, axis: GroupAxis) -> Hashable:
         """Return what decides how long collectives on one of the stage's axes take: where its group sits, by the links
         as they are and as training and the exchange of experts reach them; the same on any cluster."""
         nodes = self.cluster.group_of(stage.slots[0])
         reached = cluster_in_training(self.cluster, self.pricing.parameters, exchanging=axis == "ep")
-        groups = (axis_groups(cluster, stage, axis) for cluster in (self.cluster, reached))
+        groups = (self._axis(cluster, stage, axis) for cluster in (self.cluster, reached))
         return axis, nodes.island_size, nodes.devices, *groups
 
     def messages_s(self, pairs: Sequence[Group], size_bytes: float, *, senders: int) -> float:
@@ -190,6 +198,15 @@ class LinkTimes:
         self, one: Sequence[DeviceSlot], other: Sequence[DeviceSlot], cluster: Cluster | None = None
     ) -> list[Group]:
         """Return the different ways between partners of two stages' slots."""
+        here = cluster or self.cluster
+        if shares_uplinks(here):
+            above = uplinks_of_pairs(here, one, other)
+            groups: dict[Hashable, Group] = {}
+            for pair, held in zip(zip(one, other, strict=False), above, strict=True):
+                key = (pair_key(here, *pair), held)
+                if key not in groups:
+                    groups[key] = with_uplinks(describe_unshared(here, pair), held)
+            return list(dict.fromkeys(groups.values()))
         period = repeats_after(self.cluster)
         if period is not None and all(first_of_run(self.cluster, slots) is not None for slots in (one, other)):
             one, other = one[:period], other[:period]

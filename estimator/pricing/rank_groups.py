@@ -9,7 +9,21 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.communication.algorithms import algorithm_lines
-from estimator.communication.groups import Group, Run, describe_group, describe_run, lay_out, run_key, seat_key
+from estimator.communication.groups import (
+    Group,
+    Run,
+    describe_group,
+    describe_run,
+    describe_unshared,
+    group_key,
+    lay_out,
+    run_key,
+    seat_key,
+    with_uplinks,
+)
+from estimator.communication.levels import Uplinks
+from estimator.communication.uplinks import shares_uplinks
+from estimator.pricing.company import Company
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
@@ -44,8 +58,16 @@ class AxisGroup:
     concurrent: int
 
 
-def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis | int) -> AxisGroup:
-    """The slowest group of `axis` in `stage`.
+def axis_groups(
+    cluster: Cluster,
+    stage: StageSetup,
+    axis: GroupAxis | int,
+    beside: Sequence[StageSetup] = (),
+    company: Company | None = None,
+) -> AxisGroup:
+    """The slowest group of `axis` in `stage`, while all groups of that axis in the stages of `company` are busy too
+    (None: in `stage` alone), which share uplinks above the nodes. `beside` are these stages where their degrees differ
+    from those of `stage`.
 
     Ranks count tp fastest, then cp, then dp. `dp` is the dp * cp ranks of one tp index, which hold the same weights
     and sum their gradients; `shard` are runs of `stage.sharded_over` of these, `replicate` the ranks that hold the same
@@ -58,6 +80,11 @@ def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis | int) -> A
     """
     ranks = len(stage.slots)
     stride, size = _layout(stage, axis)
+    if size > 1 and shares_uplinks(cluster):
+        company = company or Company((stage.slots,))
+        layouts = [_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
+        above = company.uplinks(cluster, stage.slots, (stride, size), layouts)
+        return _slowest_of(cluster, stage.slots, stride, size, above=above)
     start = first_of_run(cluster, stage.slots)
     if start is None:
         return _slowest(cluster, stage.slots, stride, size)
@@ -130,15 +157,12 @@ def _alike(cluster: Cluster, start: int, ranks: int) -> int:
 
 
 def repeats_after(cluster: Cluster) -> int | None:
-    """After so many slots everything repeats: nodes, islands that span nodes, pods. None for unequal nodes."""
-    return _period(cluster) if len(cluster.sites) == len(cluster.sites[0].nodes) == 1 else None
-
-
-def _period(cluster: Cluster) -> int:
+    """After so many slots everything repeats: nodes, islands that span nodes, parts of the fabric. None where nodes or
+    parts are unequal."""
     site = cluster.sites[0]
-    nodes = site.nodes[0]
-    pod = math.ceil(nodes.count / site.pods) if site.pods > 1 else 1
-    return math.lcm(nodes.devices * pod, nodes.island_size)
+    if len(cluster.sites) > 1 or len(site.nodes) > 1 or site.network.period is None:
+        return None
+    return math.lcm(site.nodes[0].devices * site.network.period, site.nodes[0].island_size)
 
 
 def _period_in_island(cluster: Cluster, start: int, ranks: int) -> int | None:
@@ -160,9 +184,16 @@ def _slowest(cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size:
 
 
 def _slowest_of(
-    cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size: int, start: int | None = None
+    cluster: Cluster,
+    slots: tuple[DeviceSlot, ...],
+    stride: int,
+    size: int,
+    start: int | None = None,
+    *,
+    above: Sequence[Uplinks | None] = (),
 ) -> AxisGroup:
-    """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently."""
+    """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently, of others those
+    that are described otherwise (`group_key`). `above`: what shared uplinks hold back of each."""
     if size == 1:
         return AxisGroup(group=describe_group(cluster, slots[:1]), concurrent=1)
     firsts = list(_starts(len(slots), stride, size))
@@ -187,11 +218,16 @@ def _slowest_of(
             seats = {seat_key(cluster, start, len(slots), first, stride, size): first for first in reversed(firsts)}
             firsts = [*reversed(seats.values())]
     on_node = Counter((slot.site, slot.node) for slot in slots) if firsts else Counter()
-    for first in firsts:
+    unshared: dict[Hashable, Group] = {}
+    for number, first in enumerate(firsts):
         members = slots[first : first + stride * size : stride]
         inside = Counter((slot.site, slot.node) for slot in members)
         busy = max(-(-on_node[node] // count) for node, count in inside.items())
-        described[describe_group(cluster, members), busy] = None
+        key = group_key(cluster, members)
+        if key not in unshared:
+            unshared[key] = describe_unshared(cluster, members)
+        held = with_uplinks(unshared[key], above[number]) if above else unshared[key]
+        described[held, busy] = None
     candidates = [AxisGroup(group=group, concurrent=busy) for group, busy in described]
     return max(candidates, key=_reference_s)
 

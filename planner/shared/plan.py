@@ -86,13 +86,15 @@ class PlanBatch(FileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDevice(FileRecord):
-    """Where a rank sits: `node` counts through the site, `index` within the node."""
+    """Where a rank sits: `node` counts through the site, `index` within the node. `host` is what the node is called,
+    where the cluster names its nodes."""
 
     rank: int
     site: str
     node: int
     device: str
     index: int
+    host: str | None = None
 
     def __post_init__(self) -> None:
         numbers = (self.rank, self.node, self.index)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.shared.plan import PLAN_SCHEMA, Plan
+from planner.shared.plan import PLAN_SCHEMA, Plan, PlanDevice
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
 
@@ -44,7 +44,10 @@ def _values(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _values(part) for name, part in value.items()}
     names = _field_names(value.__class__)
-    return value if names is None else {name: _values(getattr(value, name)) for name in names}
+    if names is None:
+        return value
+    said = {name: _values(getattr(value, name)) for name in names}
+    return {name: part for name, part in said.items() if part is not None} if isinstance(value, PlanDevice) else said
 
 
 @cache

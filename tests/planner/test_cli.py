@@ -413,7 +413,8 @@ def test_a_profile_run_measures_once_and_compares_the_stage(tmp_path: Path, caps
 def _documented_commands() -> Iterator[list[str]]:
     root = Path(__file__).resolve().parents[2]
     for name in ("README.md", "Makefile"):
-        for line in (root / name).read_text(encoding="utf-8").splitlines():
+        text = (root / name).read_text(encoding="utf-8").replace("\\\n", " ").replace("&&", "\n")
+        for line in text.splitlines():
             words = line.strip().removeprefix("$ ").removeprefix("$(BIN)/")
             if words.startswith("cellplan "):
                 yield shlex.split(words, comments=True)[1:]

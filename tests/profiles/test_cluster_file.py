@@ -10,10 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
-from profiles.cluster_file import default_nodes, describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import default_nodes, load_cluster
 from profiles.errors import InputError
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates
+from profiles.network import equal_pods
 from profiles.yaml_files import parse_yaml, yaml_text
 from tests.seeds import examples
 
@@ -165,7 +167,7 @@ def test_file_as_designed(tmp_path: Path) -> None:
     cluster = load_text(DESIGN_EXAMPLE, tmp_path)
     north, south = cluster.sites
     assert north.nodes == (replace(load_cluster("a100-80gb:16x8").sites[0].nodes[0], price_per_device_hour=1.9),)
-    assert (north.pods, north.oversubscription, north.fabric_link.name) == (2, 1.0, "ib-hdr200")
+    assert (north.network, north.fabric_link.name) == (equal_pods(16, pods=2), "ib-hdr200")
     assert south.nodes == (replace(load_cluster("h100:2x8").sites[0].nodes[0], free=5),)
     assert cluster.site_links == (SiteLink(between=("north", "south"), bandwidth_bytes_per_s=1.25e9, latency_s=5e-3),)
     assert cluster.text == str(tmp_path / "cluster.yaml")
@@ -220,7 +222,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
             )
             groups.append(draw(st.sampled_from([group, replace(group, nic_link=link, free=0, power_w=1.5)])))
         over = draw(st.floats(1, 100))
-        sites.append(Site(name=name, nodes=tuple(groups), fabric_link=groups[0].nic_link, oversubscription=over))
+        nodes = sum(group.count for group in groups)
+        network = equal_pods(nodes, pods=draw(st.integers(1, nodes)), oversubscription=over)
+        sites.append(Site(name=name, nodes=tuple(groups), fabric_link=groups[0].nic_link, network=network))
     links = tuple(
         SiteLink(between=(names[0], name), bandwidth_bytes_per_s=draw(st.floats(1, 1e12)), latency_s=1e-3)
         for name in names[1:]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from profiles.cluster_file import describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.hardware import load_link
 

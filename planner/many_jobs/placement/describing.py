@@ -15,7 +15,7 @@ from planner.many_jobs.sites.records import Alternative
 from planner.one_job.explicit.whole import describe_training
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
-from profiles.cluster_file import describe_cluster
+from profiles.cluster_description import describe_cluster
 from profiles.files import write_atomically
 from profiles.yaml_files import yaml_text
 

@@ -211,7 +211,7 @@ def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | Non
         return place
     from planner.one_job.free_devices.reading import cluster_with_free
 
-    return cluster_with_free(place, options.free)
+    return cluster_with_free(place, options.free, lenient=options.lenient)
 
 
 def _links(filed: Topology, options: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from profiles.cluster import DeviceSlot, NodeGroup, Site
 from profiles.records import dataclass
@@ -43,9 +42,9 @@ def domain_of_site(site: Site, device: str) -> tuple[Domain, tuple[DeviceSlot, .
     """Return the domains of a site's devices of one type, and those devices in the order that numbers them. Raise
     ValueError if the site has no such device."""
     nodes: list[tuple[int, tuple[int, int], Domain]] = []
-    slots: list[DeviceSlot] = []
-    total = sum(group.count for group in site.nodes)
-    per_pod, number = math.ceil(total / site.pods), 0
+    slots: list[Sequence[DeviceSlot]] = []
+    pod_of_node = site.network.part_of_node[-1] if site.network.levels and site.network.period != 1 else None
+    number = 0
     for position, group in enumerate(site.nodes):
         if group.device.name != device:
             number += group.count
@@ -54,11 +53,13 @@ def domain_of_site(site: Site, device: str) -> tuple[Domain, tuple[DeviceSlot, .
         made = node_domain(group.devices, min(group.island_size, group.devices))
         for index in range(group.count):
             rack = (position, index // per_rack if per_rack > 1 else -1 - index)
-            nodes.append(((number - index % per_rack) // per_pod, rack, made))
-            slots += _slots(site.name, number, position, group)
+            nodes.append((pod_of_node[number - index % per_rack] if pod_of_node else 0, rack, made))
+            slots.append(_slots(site.name, number, position, group))
             number += 1
     if not nodes:
         raise ValueError(f"site {site.name} has no devices of type {device}")
+    order = sorted(range(len(nodes)), key=lambda place: nodes[place][0])
+    nodes, slots = [nodes[place] for place in order], [slots[place] for place in order]
     pods = []
     for _, in_pod in groupby(nodes, key=lambda node: node[0]):
         racks: list[Domain] = []
@@ -67,7 +68,7 @@ def domain_of_site(site: Site, device: str) -> tuple[Domain, tuple[DeviceSlot, .
             racks += [Domain(level="rack", parts=parts)] if rack >= 0 else parts
         pods.append(Domain(level="pod", parts=tuple(racks)))
     parts = tuple(pods) if len(pods) > 1 else pods[0].parts
-    return Domain(level="site", parts=parts), tuple(slots)
+    return Domain(level="site", parts=parts), tuple(chain.from_iterable(slots))
 
 
 def node_domain(devices: int, island: int) -> Domain:

@@ -213,7 +213,7 @@ def _alike(group: Group, units: Sequence[Sequence[DeviceSlot]]) -> tuple[int, ..
     cluster = group.own.evaluator.cluster
     site, nodes = cluster.site(group.site), cluster.group_of(group.slots[0])
     one_each = len({unit[0].node for unit in units}) == len(units)
-    plain = site.pods == 1 and nodes.island_size <= nodes.devices and one_each
+    plain = site.network.period == 1 and nodes.island_size <= nodes.devices and one_each
     return tuple(0 if plain else number for number in range(len(units)))
 
 

@@ -6,12 +6,14 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
+from planner.shared.options.topology import beside
 from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 BESIDE_A_FILE = (
-    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit", "memory_margin"),
+    *("plan", "cluster", "topology", "profiles", "store", "output", "timeline", "code", "user_code_limit"),
+    "memory_margin",
     *entries(WholeTrainingOptions),
 )
 """Options that a plan file leaves open."""
@@ -34,7 +36,7 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
         recorded,
         where=str(options.plan),
         store=store,
-        cluster=options.cluster,
+        cluster=options.cluster if options.topology is None else beside(recorded.cluster, options.topology),
         code=code,
         margin=options.memory_margin,
     )

@@ -58,9 +58,15 @@ def read_plan(
 
 
 def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, ...], tuple[str, ...]]:
-    """The device of each rank."""
+    """The device of each rank: where the cluster names its nodes, on the node that the plan names."""
     slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
-    same_places = [slot_at.get((device.site, device.node, device.index)) for device in plan.devices]
+    nodes = {site.name: {host: node for node, host in enumerate(site.network.hosts)} for site in place.sites}
+    same_places = [
+        slot_at.get((device.site, node, device.index))
+        for device in plan.devices
+        for named in (nodes.get(device.site),)
+        for node in (named.get(device.host, -1) if named and device.host is not None else device.node,)
+    ]
     slots = [
         slot for slot, device in zip(same_places, plan.devices, strict=True) if slot and slot.device == device.device
     ]

@@ -23,6 +23,7 @@ from planner.shared.plan import (
 )
 from planner.shared.plan_parts import PlanMemory, PlanMemoryFit, PlanRecipe, PlanSoftware, PlanTimeBreakdown
 from planner.shared.version import VERSION
+from profiles.cluster import host_of
 
 
 def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumptions: tuple[str, ...]) -> Plan:
@@ -48,7 +49,14 @@ def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumpt
         schedule=recipe.schedule,
         optimizer=recipe.optimizer,
         devices=tuple(
-            PlanDevice(rank=rank, site=slot.site, node=slot.node, device=slot.device, index=slot.index)
+            PlanDevice(
+                rank=rank,
+                site=slot.site,
+                node=slot.node,
+                device=slot.device,
+                index=slot.index,
+                host=host_of(setup.cluster, slot),
+            )
             for rank, slot in enumerate(slots)
         ),
         rank_axis_order=("tp", "cp", "dp", "pp"),

@@ -28,18 +28,24 @@ from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.files import parse_json, read_json, read_text
+from profiles.network import Network
 from profiles.records import dataclass
 
 
-def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None = None) -> Cluster:
+def cluster_with_free(
+    cluster: Cluster | None, path: Path, *, pods: Path | None = None, lenient: bool = False
+) -> Cluster:
     """`cluster` with those devices free that the file at `path` says are; without a cluster, that of the file.
 
-    With a cluster, each node that the file names is the next one of `cluster` with that device and as many of them (or
-    more: the file then counts less in it), and replaces what `cluster` said of `free`; nodes of `cluster` that the file
-    does not name are not free. Without one, nodes are the catalogue's reference nodes of the devices that GRES types
-    or node labels name, with as many as the file counts, on one fabric, as the short form takes them; `text` is that
-    short form. `pods` is the output of `kubectl get pods -A -o json`, where it is a file of its own. Everything that
-    was assumed or left out is in the cluster's notes.
+    With a cluster whose nodes have names, each node that the file names is the one of that name, wherever it stands in
+    the tree of the network; one that the cluster lacks is wrong, or left out where `lenient`. With another cluster it
+    is the next one with that device and as many of them (or more: the file then counts less in it). What the file says
+    replaces what `cluster` said of `free`; nodes of `cluster` that the file does not name are not free.
+
+    Without a cluster, nodes are the catalogue's reference nodes of the devices that GRES types or node labels name,
+    with as many as the file counts, on one fabric, as the short form takes them; `text` is that short form. `pods` is
+    the output of `kubectl get pods -A -o json`, where it is a file of its own. Everything that was assumed or left out
+    is in the cluster's notes.
 
     InputError says which file, which node or line, and what was expected; NothingFits that nothing is free.
     """
@@ -52,7 +58,7 @@ def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None 
     if cluster is None:
         cluster, kept = _cluster_of(free_nodes.nodes, where)
         free_nodes = replace(free_nodes, nodes=kept)
-    return _restrict(cluster, free_nodes, where)
+    return _restrict(cluster, free_nodes, where, lenient=lenient)
 
 
 def read_free_nodes(path: Path, *, pods: Path | None = None) -> FreeNodes:
@@ -154,9 +160,14 @@ class _Place:
     free: int = 0
 
 
-def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
+def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str, *, lenient: bool) -> Cluster:
     """The cluster with the free devices that the file names, nodes with most of them first."""
-    given, absent = _match(cluster, free_nodes.nodes, where)
+    named = all(site.network.hosts for site in cluster.sites)
+    given, absent = (
+        _match_by_name(cluster, free_nodes.nodes, where, lenient=lenient)
+        if named
+        else _match(cluster, free_nodes.nodes, where)
+    )
     sites: list[Site] = []
     shown: list[str] = []
     for site in cluster.sites:
@@ -167,12 +178,13 @@ def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
                 replace(given.get((site.name, number, node), _Place()), number=len(members) + node)
                 for node in range(group.count)
             ]
-            for part, nodes in _parts(group, places, _pod_size(site)):
+            for part, nodes in _parts(group, places, site.network):
                 groups.append(part)
                 members += nodes
         called = f"{site.name} " if len(cluster.sites) > 1 else ""
         shown += [f"{called}{node} {place.name} ({place.free})" for node, place in enumerate(members) if place.free]
-        sites.append(replace(site, nodes=tuple(groups)))
+        hosts = tuple(site.network.hosts[place.number] for place in members) if site.network.hosts else ()
+        sites.append(replace(site, nodes=tuple(groups), network=replace(site.network, hosts=hosts)))
     unnamed = sum(group.count for site in cluster.sites for group in site.nodes) - len(given)
     notes = tuple(_notes(cluster, free_nodes, given, absent, unnamed, where))
     total = sum(place.free for place in given.values())
@@ -237,6 +249,40 @@ def _match(
     return given, absent
 
 
+def _match_by_name(
+    cluster: Cluster, nodes: Sequence[FreeNode], where: str, *, lenient: bool
+) -> tuple[dict[tuple[str, int, int], _Place], list[str]]:
+    """As `_match`, on a cluster whose nodes have names: each at its own place."""
+    places: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    for site in cluster.sites:
+        hosts = iter(site.network.hosts)
+        for number, group in enumerate(site.nodes):
+            for place in range(group.count):
+                places[next(hosts)].append((site.name, number, place))
+    given: dict[tuple[str, int, int], _Place] = {}
+    absent: list[str] = []
+    for node in nodes:
+        here = places.get(node.name, [])
+        key = f"node {node.name}"
+        if not here:
+            if not lenient:
+                expected = f"one of the {len(places)} that the network of {cluster.text} has (or --lenient)"
+                raise InputError(where=where, key=key, found="a node of another name", expected=expected)
+            absent.append(node.name)
+            continue
+        if len(here) > 1:
+            stated = f"nodes of that name in {' and '.join(site for site, _, _ in here)}"
+            raise InputError(where=where, key=key, found=stated, expected="a name in one site")
+        group = cluster.site(here[0][0]).nodes[here[0][1]]
+        device = _device_of(node, cluster, where) if node.said else group.device.name
+        if device != group.device.name or node.devices > group.devices:
+            stated = f"{node.devices} {node.said or 'GPUs'}"
+            expected = f"{group.devices} {group.device.name} at most, as {cluster.text} has there"
+            raise InputError(where=where, key=key, found=stated, expected=expected)
+        given[here[0]] = _Place(name=node.name, free=node.free)
+    return given, absent
+
+
 def _device_of(node: FreeNode, cluster: Cluster, where: str) -> str | None:
     """Which device of the cluster a node's GPUs are, None if none of them. InputError where it may be several."""
     names = cluster.device_types
@@ -259,17 +305,12 @@ def _plain(said: str) -> str:
     return said.strip().lower().replace("_", "-").removeprefix("nvidia-")
 
 
-def _pod_size(site: Site) -> int:
-    """Nodes of a pod, as `Site.pods` divides a site."""
-    return -(-sum(group.count for group in site.nodes) // site.pods)
-
-
-def _parts(group: NodeGroup, places: Sequence[_Place], pod: int) -> Iterator[tuple[NodeGroup, list[_Place]]]:
+def _parts(group: NodeGroup, places: Sequence[_Place], network: Network) -> Iterator[tuple[NodeGroup, list[_Place]]]:
     """The group in parts of nodes that are equally free: `NodeGroup.free` is the first so many of its devices, so a
     node of which some devices are free is a group of its own.
 
-    Nodes change places only inside a pod and, where islands span nodes, inside a rack; of such a rack the whole nodes
-    stay joined, and those partly free count as joined to them by NICs.
+    Nodes change places only inside a part of the fabric's lowest level and, where islands span nodes, inside a rack; of
+    such a rack the whole nodes stay joined, and those partly free count as joined to them by NICs.
     """
     rack = max(1, group.island_size // group.devices)
     spans = group.island_size > group.devices
@@ -277,7 +318,7 @@ def _parts(group: NodeGroup, places: Sequence[_Place], pod: int) -> Iterator[tup
     numbered = list(enumerate(places))
     for _, block in groupby(
         numbered,
-        key=lambda numbered_place: (numbered_place[1].number // pod, numbered_place[0] // rack if spans else 0),
+        key=lambda numbered: (network.alike_key(numbered[1].number), numbered[0] // rack if spans else 0),
     ):
         ordered = sorted((place for _, place in block), key=lambda place: -place.free)
         whole_rack = len(ordered) == rack

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
 from profiles.files import text_lines
+from profiles.host_lists import expand_hosts, split_outside_brackets
 from profiles.limits import LIMITS
 from profiles.records import dataclass
 from profiles.schema import validate
@@ -67,27 +67,6 @@ def read_slurm_json(data: Mapping[str, Any], where: str) -> FreeNodes:
     return _free_nodes(said, where)
 
 
-def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
-    """The names that a Slurm host list means.
-
-    >>> expand_hosts("gpu[01-03,7],login", "here", "NODELIST")
-    ('gpu01', 'gpu02', 'gpu03', 'gpu7', 'login')
-    """
-    names: list[str] = []
-    for part in _split(text):
-        pieces = re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part)
-        if not part or part.count("[") != part.count("]"):
-            raise _no_hosts(text, where, key)
-        choices = [[(plain, plain)] if plain else _ranges(inside, text, where, key) for plain, inside in pieces]
-        count = 1
-        for ranges in choices:
-            count *= sum(_length(*ends) for ends in ranges)
-            if len(names) + count > LIMITS.nodes.most:
-                raise LIMITS.nodes.error(where=where, key=key)
-        names += map("".join, product(*([name for ends in ranges for name in _names(*ends)] for ranges in choices)))
-    return tuple(names)
-
-
 def parse_gres(text: str | None, where: str, key: str) -> dict[str, tuple[tuple[str, int], ...]]:
     """GRES by name, each with its (type, count); the type is empty where none is named.
 
@@ -97,7 +76,7 @@ def parse_gres(text: str | None, where: str, key: str) -> dict[str, tuple[tuple[
     entries: dict[str, tuple[tuple[str, int], ...]] = {}
     if text is None or text.strip().lower() in _NOTHING:
         return entries
-    for part in _split(text.strip()):
+    for part in split_outside_brackets(text.strip()):
         match = _ENTRY.fullmatch(part)
         if match is None:
             expected = "GRES such as gpu:a100:8 or gpu:a100:8(S:0-1), whole (a wider column: sinfo -O Gres:80)"
@@ -317,41 +296,3 @@ def _why_barred(state: tuple[str, ...]) -> str | None:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in re.split(r"[,&|()\s]+", text) if word and word.lower() not in _NOTHING)
-
-
-def _split(text: str) -> list[str]:
-    """Parts between the commas that stand in no bracket."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
-
-
-def _ranges(inside: str, text: str, where: str, key: str) -> list[tuple[str, str]]:
-    """The first and last of each part between brackets: `01-03,7` as (01, 03), (7, 7)."""
-    ranges = []
-    for piece in inside.split(","):
-        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", piece, re.ASCII)
-        if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise _no_hosts(text, where, key)
-        ranges.append((match[1], match[2] or match[1]))
-    return ranges
-
-
-def _length(first: str, last: str) -> int:
-    return 1 if first == last else int(last) - int(first) + 1
-
-
-def _names(first: str, last: str) -> list[str]:
-    """`01` to `03` as 01, 02, 03."""
-    if first == last:
-        return [first]
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-
-
-def _no_hosts(text: str, where: str, key: str) -> InputError:
-    return InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")

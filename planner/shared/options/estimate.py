@@ -11,6 +11,7 @@ from planner.shared.options.choices import CHOICES, DEGREE, SIZES, ChoiceOptions
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import LARGEST, ClusterIfAny, LargestOf, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option
+from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.training import JOB, CellOptions
 from planner.shared.options.values import SHARD_X_REPLICATE, words_of
 from planner.shared.options.whole import WholeTrainingOptions
@@ -40,7 +41,9 @@ class DegreeOptions(PlanSizes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFileOptions, ChoiceOptions):
+class EstimateOptions(
+    TopologyOptions, WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFileOptions, ChoiceOptions
+):
     """A model on a cluster: its Cells; or one explicit plan, by its degrees, by a plan file, or as a launcher's present
     settings."""
 
@@ -58,7 +61,8 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
         tuple[Launcher, str] | None,
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
-            " FILE.json (with MODEL), llm-foundry FILE.yaml, nanotron FILE.yaml",
+            " FILE.json (with MODEL), accelerate FILE.yaml (with MODEL), trainer FILE (transformers' TrainingArguments:"
+            " JSON, YAML or a script), llama-factory, axolotl, llm-foundry or nanotron FILE.yaml",
             ("FORMAT", "SETTINGS"),
             flag="--from",
             nargs=2,

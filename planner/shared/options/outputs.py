@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.shared.options.record import Options, entries
+from profiles.cluster_file import BESIDE, files_of
 from profiles.errors import InputError
 from profiles.files import check_folder, resolved
 
@@ -37,7 +38,9 @@ def check_outputs(options: Options) -> None:
 
 def _files(value: Any) -> Iterator[Path]:
     """The files that a value names: paths, and words that look like one."""
-    for part in value if isinstance(value, tuple) else (value,):
+    parts = value if isinstance(value, tuple) else (value,)
+    of_clusters = [path for part in parts if isinstance(part, str) and BESIDE in part for path in files_of(part)]
+    for part in (*parts, *of_clusters):
         if isinstance(part, Path) or (isinstance(part, str) and part.endswith((".yaml", ".yml", ".json", ".csv"))):
             try:
                 if Path(part).is_file():

@@ -12,6 +12,7 @@ from planner.shared.options.choices import CHOICES, ChoiceOptions, unsaid
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import LARGEST, ClusterName, LargestOf, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
+from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.training import JOB, CellOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
 from planner.shared.options.whole import LimitedTrainingOptions
@@ -39,7 +40,7 @@ LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceOptions(ChoiceOptions):
+class SpaceOptions(TopologyOptions, ChoiceOptions):
     """A model on a cluster, and which plans are open. None: open."""
 
     model: ModelName = field(kw_only=False)
@@ -63,6 +64,7 @@ class SpaceOptions(ChoiceOptions):
     free: Annotated[
         Path | None, SPACE("what is free now: output of sinfo, scontrol show node, or kubectl get nodes -o json")
     ] = None
+    lenient: Annotated[bool, SPACE("leave out, and count, free nodes that the cluster's network does not name")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

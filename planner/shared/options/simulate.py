@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.shared.options.code import CodeOptions
-from planner.shared.options.record import HOOK, Option, Options, ProgressHook
+from planner.shared.options.record import HOOK, Option, ProgressHook
+from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.values import (
     AMOUNT,
     NATURAL,
@@ -72,7 +73,7 @@ SEEDS = Values(expected="whole numbers of at least 0, or a range such as 0..4", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceOptions(Options):
+class TraceOptions(TopologyOptions):
     """Where jobs, pools and Cells come from."""
 
     command: ClassVar[str] = "simulate"

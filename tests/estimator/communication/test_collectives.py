@@ -27,6 +27,7 @@ from estimator.communication.fit import make_table
 from estimator.communication.groups import pair_key
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
+from profiles.network import equal_pods
 from profiles.vocabulary import CollectiveOp, Device, Link, LinkTable, ReferenceNode
 
 GROUP_OPS: tuple[CollectiveOp, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -91,7 +92,8 @@ def nodes_of(
 
 
 def cluster_of(*groups: NodeGroup, oversubscription: float = 1.0, pods: int = 1) -> Cluster:
-    site = Site(name="here", nodes=groups, fabric_link=groups[0].nic_link, oversubscription=oversubscription, pods=pods)
+    network = equal_pods(sum(group.count for group in groups), pods=pods, oversubscription=oversubscription)
+    site = Site(name="here", nodes=groups, fabric_link=groups[0].nic_link, network=network)
     return Cluster(text="test", sites=(site,))
 
 
@@ -168,7 +170,12 @@ def test_groups_that_cannot_be() -> None:
 def test_pairs_of_equal_key_have_equal_groups() -> None:
     """The shortcut that transfers between large stages take, on nodes of two kinds, racks, pods and sites."""
     groups = (nodes_of(2, 4, island_size=2), nodes_of(4, 2, island_size=4, nics=1))
-    north = Site(name="north", nodes=groups, fabric_link=NIC, oversubscription=2.0, pods=3)
+    north = Site(
+        name="north",
+        nodes=groups,
+        fabric_link=NIC,
+        network=equal_pods(sum(group.count for group in groups), pods=3, oversubscription=2.0),
+    )
     cluster = replace(two_sites(), sites=(north, Site(name="south", nodes=groups[:1], fabric_link=NIC)))
     by_key: dict[object, set[Group]] = {}
     for pair in permutations(cluster.slots, 2):
@@ -244,7 +251,10 @@ def test_oversubscription_thins_the_fabric_between_pods() -> None:
     assert seconds("send_recv", size, even, even.slots[:2]) == pytest.approx(10e-6 + size / 10e9)
     pods = cluster_of(nodes_of(4, 1), oversubscription=2.0, pods=2)
     assert seconds("send_recv", size, pods, pods.slots[:2]) == pytest.approx(10e-6 + size / 20e9)
-    assert seconds("send_recv", size, pods, pods.slots[1:3]) == pytest.approx(10e-6 + size / 10e9)
+    # One message alone has the pod's uplinks, as wide as one of its two NICs, to itself; two share them.
+    assert seconds("send_recv", size, pods, pods.slots[1:3]) == pytest.approx(10e-6 + size / 20e9)
+    both = time_stage_transfer(pods, pods.slots[:2], pods.slots[2:], 2 * size, to_tp=1)
+    assert both.send_s == pytest.approx(10e-6 + size / 10e9)
 
 
 def test_over_sites_the_thin_link_rules_and_is_shared() -> None:

@@ -15,6 +15,7 @@ from estimator.pricing.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis,
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
+from profiles.network import equal_pods
 from tests.oracles.rank_groups_oracle import brute_force_groups
 from tests.seeds import seeds
 
@@ -125,11 +126,14 @@ def test_the_slowest_group_equals_brute_force(text: str) -> None:
 
 def test_pods_are_told_apart() -> None:
     cluster = load_cluster("a100-80gb:8x8")
-    site = replace(cluster.sites[0], oversubscription=4.0, pods=2)
+    site = replace(cluster.sites[0], network=equal_pods(8, pods=2, oversubscription=4.0))
     pods = replace(cluster, sites=(site,))
     inside = axis_groups(pods, stage_of(pods.slots[32:64], tp=8), "dp").group.levels[-1]
     across = axis_groups(pods, stage_of(pods.slots[16:48], tp=8), "dp").group.levels[-1]
-    assert across.bandwidth_bytes_per_s == pytest.approx(inside.bandwidth_bytes_per_s / 4)
+    assert inside == axis_groups(cluster, stage_of(pods.slots[32:64], tp=8), "dp").group.levels[-1]
+    # Eight rings leave either pod once each, through uplinks as wide as the NICs of one node.
+    assert across.above is not None
+    assert across.above.ring == pytest.approx(1 / inside.bandwidth_bytes_per_s)
 
 
 def test_misuse_of_axes() -> None:

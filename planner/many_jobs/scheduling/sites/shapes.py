@@ -12,6 +12,7 @@ from itertools import combinations
 
 from planner.many_jobs.scheduling.cell_book import pool_name
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+from profiles.network import equal_pods
 from profiles.records import dataclass
 
 SiteShape = tuple[int, tuple[tuple[int, int], ...]]
@@ -53,7 +54,7 @@ class Shapes:
         groups = {replace(group, count=1, free=None): group for _, group in self._pools.values()}
         for group in sorted(groups, key=repr):
             self._groups[self._kind(group, "group")] = groups[group]
-        fabrics = {(site.fabric_link, site.oversubscription): site for site, _ in self._pools.values()}
+        fabrics = {(site.fabric_link, site.network.most_oversubscribed): site for site, _ in self._pools.values()}
         for fabric in sorted(fabrics, key=repr):
             self._sites[self._kind(fabric, "site")] = fabrics[fabric]
 
@@ -100,11 +101,13 @@ class Shapes:
         for group_kind, count in groups:
             group = self._groups[group_kind]
             nodes.append(replace(group, count=math.ceil(count / group.devices), free=count))
-        return replace(self._sites[kind], name=f"s{number}", nodes=tuple(nodes), pods=1)
+        whole, count = self._sites[kind], sum(group.count for group in nodes)
+        network = equal_pods(count, oversubscription=whole.network.most_oversubscribed)
+        return replace(whole, name=f"s{number}", nodes=tuple(nodes), network=network)
 
     def _site_shape(self, name: str, groups: Sequence[tuple[int, int]]) -> SiteShape:
         site = next(site for site, _ in self._pools.values() if site.name == name)
-        return self._kind((site.fabric_link, site.oversubscription), "site"), tuple(sorted(groups))
+        return self._kind((site.fabric_link, site.network.most_oversubscribed), "site"), tuple(sorted(groups))
 
     def _joined(self, name: str, kept: dict[str, SiteShape]) -> tuple[tuple[float, float, SiteShape], ...]:
         """The site's links to the others, widest first."""

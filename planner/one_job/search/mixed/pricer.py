@@ -11,6 +11,7 @@ import numpy as np
 
 from estimator.bulk.records import Rule
 from estimator.bulk.shards import RankShards, make_rank_shards
+from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
 from estimator.pricing.gradient_sync import TimeOnAxis
@@ -69,9 +70,9 @@ class Pricer:
 
     @property
     def waits(self) -> bool:
-        """Whether stages stand still for their messages; else plans priced here leave messages out, and their times are
-        bounds."""
-        return "p2p" not in self.recipe.overlap
+        """Whether stages stand still for their messages, and share no uplinks above the nodes; else plans priced here
+        leave messages out, or what other stages send, and their times are bounds."""
+        return "p2p" not in self.recipe.overlap and not shares_uplinks(self.links.cluster)
 
     def overlaps(self, zero: ZeroStage) -> bool:
         """Return whether the software sums gradients beside compute under that stage of ZeRO."""
@@ -236,7 +237,7 @@ class Pricer:
         table = self.pricing.keep((Pricer._kind, self.work, device, segment.layout, samples, once, axes), make)
         if table is None:
             return None
-        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.device.memory_bytes)
+        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.memory_bytes)
 
     def _view(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, stages: int) -> Setup:
         """The pipeline as ranks of that group see it."""
@@ -261,7 +262,10 @@ class Pricer:
     def _pattern(self, slots: tuple[DeviceSlot, ...]) -> tuple[object, ...]:
         """Slots by their places relative to the first one's node, where all nodes of a site are as near to another."""
         sites = self.links.cluster.sites
-        near = all(site.pods == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes) for site in sites)
+        near = all(
+            site.network.period == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes)
+            for site in sites
+        )
         first = slots[0].node if near else 0
         return tuple((slot.site, slot.group, slot.node - first, slot.index) for slot in slots)
 

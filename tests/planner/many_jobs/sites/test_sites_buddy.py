@@ -16,6 +16,7 @@ from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link
+from profiles.network import equal_pods
 from tests.oracles.sites_oracle import least_level, shared_level
 from tests.seeds import examples
 
@@ -190,7 +191,9 @@ def test_domains_of_a_site() -> None:
     device, link = load_device("a100-80gb"), load_link("ib-hdr200")
     nodes = default_nodes(device, count=5, devices=8)
     other = default_nodes(load_device("v100-32gb"), count=2, devices=4)
-    site = Site(name="north", nodes=(other, nodes), fabric_link=link, pods=2)
+    site = Site(
+        name="north", nodes=(other, nodes), fabric_link=link, network=equal_pods(other.count + nodes.count, pods=2)
+    )
     domain, slots = domain_of_site(site, device.name)
     assert [part.level for part in domain.parts] == ["pod", "pod"]
     assert [part.size for part in domain.parts] == [16, 24]

@@ -23,11 +23,14 @@ from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
 from planner.one_job.free_devices.nodes import device_type
 from planner.one_job.free_devices.reading import cluster_with_free, read_free_nodes
-from planner.one_job.free_devices.slurm import expand_hosts, parse_gres
+from planner.one_job.free_devices.slurm import parse_gres
 from profiles.cluster import Cluster
-from profiles.cluster_file import describe_cluster, load_cluster
+from profiles.cluster_description import describe_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.hardware import device_names
+from profiles.host_lists import expand_hosts
+from profiles.network import equal_pods
 from tests.seeds import examples
 
 DATA = Path(__file__).parents[3] / "data" / "free_devices"
@@ -356,7 +359,7 @@ def test_regrouping_keeps_every_count_pod_and_rack(case: tuple[int, int, int, in
     base = load_cluster(f"h100:{nodes}x{devices}")
     (site,) = base.sites
     group = replace(site.nodes[0], island_size=devices * rack)
-    base = replace(base, sites=(replace(site, nodes=(group,), pods=pods),))
+    base = replace(base, sites=(replace(site, nodes=(group,), network=equal_pods(nodes, pods=pods)),))
     rows = "".join(f"n{node} gpu:h100:{devices} gpu:h100:{devices - count} mixed\n" for node, count in enumerate(free))
     found = cluster_with_free(base, _write(tmp_path, f"NODELIST GRES GRES_USED STATE\n{rows}"))
     result = _by_node(found)

@@ -19,6 +19,7 @@ from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
+from profiles.network import equal_pods
 from tests.oracles.mixed_oracle import best_of_all
 from tests.seeds import seeds
 from tests.zoo_families import gpt, llama, mixtral
@@ -53,7 +54,9 @@ def changed(cluster: Cluster, rng: random.Random) -> Cluster:
         return replace(group, device=device, nic_link=nic, price_per_device_hour=price)
 
     def site(own: Site) -> Site:
-        return replace(own, nodes=tuple(map(nodes, own.nodes)), oversubscription=rng.choice([1.0, 4.0]))
+        groups = tuple(map(nodes, own.nodes))
+        network = equal_pods(sum(group.count for group in groups), oversubscription=rng.choice([1.0, 4.0]))
+        return replace(own, nodes=groups, network=network)
 
     return replace(cluster, sites=tuple(map(site, cluster.sites)))
 

@@ -1,0 +1,188 @@
+"""What passes the uplinks above the nodes, against an oracle that walks every byte; and what must hold of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from estimator.communication.algorithms import algorithm_lines
+from estimator.communication.collectives import time_collective
+from estimator.communication.groups import describe_group, describe_unshared, with_uplinks
+from estimator.communication.levels import Uplinks
+from estimator.communication.uplinks import WAYS, uplinks_of_pairs
+from estimator.pricing.company import Company
+from estimator.pricing.rank_groups import axis_groups
+from estimator.pricing.recipe import StageSetup
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.cluster_file import load_cluster
+from profiles.network import FabricLevel, FabricPart, Network, equal_pods
+from tests.oracles.uplinks_oracle import bytes_sent, seconds_of, slowest_s, walk
+from tests.seeds import seeds
+
+
+def with_network(cluster: Cluster, network: Network) -> Cluster:
+    return replace(cluster, sites=(replace(cluster.sites[0], network=network),))
+
+
+def random_tree(rng: random.Random, nodes: int) -> Network:
+    levels: list[FabricLevel] = []
+    below = nodes
+    for depth in range(rng.randint(1, 3)):
+        count = rng.randint(1, max(1, below // 2))
+        part_of = [*range(count), *(rng.randrange(count) for _ in range(below - count))]
+        rng.shuffle(part_of)
+        parts = [
+            FabricPart(name=f"{depth}.{number}", oversubscription=rng.choice([0.5, 1, 2, 3.5, 8]))
+            for number in range(count)
+        ]
+        levels.append(FabricLevel(name=f"l{depth}", parts=tuple(parts), part_of=tuple(part_of)))
+        below = count
+    return Network(levels=tuple(levels))
+
+
+def random_cluster(rng: random.Random) -> Cluster:
+    text = rng.choice(["a100-80gb:{}x2", "a40:{}x4", "h100:3x2+h100:{}x4"])
+    cluster = load_cluster(text.format(rng.randint(3, 9)))
+    return with_network(cluster, random_tree(rng, sum(group.count for group in cluster.sites[0].nodes)))
+
+
+def random_stages(rng: random.Random, cluster: Cluster) -> tuple[StageSetup, ...]:
+    slots = list(cluster.slots)
+    if rng.random() < 0.7:
+        rng.shuffle(slots)
+    pp, tp = rng.randint(1, 3), rng.choice([1, 1, 2])
+    ranks = len(slots) // pp // tp * tp
+    return tuple(
+        StageSetup(chunks=((0, 1),), slots=tuple(slots[number * ranks : (number + 1) * ranks]), tp=tp, dp=ranks // tp)
+        for number in range(pp)
+    )
+
+
+def members_of(stage: StageSetup) -> list[tuple[DeviceSlot, ...]]:
+    return [stage.slots[first :: stage.tp] for first in range(stage.tp)]
+
+
+def test_uplinks_equal_the_walk_of_every_byte() -> None:
+    counted = 0
+    for seed in seeds(400):
+        rng = random.Random(seed)
+        cluster = random_cluster(rng)
+        if not cluster.sites[0].network.is_shared:
+            continue
+        stages = random_stages(rng, cluster)
+        every = [group for stage in stages for group in members_of(stage)]
+        if len(every[0]) == 1:
+            continue
+        sent = {way: bytes_sent(cluster, every, way) for way in WAYS}
+        company, layout = Company([stage.slots for stage in stages]), (stages[0].tp, stages[0].dp)
+        for stage in stages:
+            above = company.uplinks(cluster, stage.slots, layout, [layout] * len(stages))
+            for group, held in zip(members_of(stage), above, strict=True):
+                wanted = {way: slowest_s(cluster, sent[way], group) for way in WAYS}
+                found = {way: getattr(held or Uplinks(), way) for way in WAYS}
+                assert found == pytest.approx(wanted, rel=1e-12)
+                counted += held is not None
+            slowest = axis_groups(cluster, stage, "dp", beside=stages, company=company)
+            for group, held in zip(members_of(stage), above, strict=True):
+                whole = with_uplinks(describe_unshared(cluster, group), held)
+                least = min(line.seconds(2.0**28) for line in algorithm_lines("all_gather", whole, slowest.concurrent))
+                most = algorithm_lines("all_gather", slowest.group, slowest.concurrent)
+                assert least <= min(line.seconds(2.0**28) for line in most) * (1 + 1e-12)
+    assert counted > 50
+
+
+def test_messages_equal_the_walk_of_every_byte() -> None:
+    for seed in seeds(200):
+        rng = random.Random(seed)
+        cluster = random_cluster(rng)
+        if not cluster.sites[0].network.is_shared:
+            continue
+        slots = rng.sample(cluster.slots, len(cluster.slots))
+        first, second = slots[: len(slots) // 2], slots[len(slots) // 2 : len(slots) // 2 * 2]
+        sent = bytes_sent(cluster, [], "ring")
+        for pair in zip(first, second, strict=True):
+            walk(cluster, *pair, 1.0, sent)
+        for pair, held in zip(zip(first, second, strict=True), uplinks_of_pairs(cluster, first, second), strict=True):
+            one = bytes_sent(cluster, [], "ring")
+            walk(cluster, *pair, 1.0, one)
+            wanted = max((sent[link] * seconds_of(cluster, link[0]) for link in one), default=0.0)
+            assert (held or Uplinks()).message == pytest.approx(wanted, rel=1e-12)
+
+
+def dp_seconds(cluster: Cluster, stages: tuple[StageSetup, ...]) -> list[float]:
+    company = Company([stage.slots for stage in stages])
+    found = [axis_groups(cluster, stage, "dp", beside=stages, company=company) for stage in stages]
+    return [
+        time_collective(op, 1e9, axis.group, concurrent_groups=axis.concurrent).seconds
+        for axis in found
+        for op in ("all_reduce", "all_gather", "all_to_all")
+    ]
+
+
+def test_more_uplink_is_never_slower_and_names_change_nothing() -> None:
+    for seed in seeds(100):
+        rng = random.Random(seed)
+        cluster = random_cluster(rng)
+        stages = random_stages(rng, cluster)
+        if stages[0].dp == 1:
+            continue
+        network = cluster.sites[0].network
+        before = dp_seconds(cluster, stages)
+        level = rng.randrange(len(network.levels))
+        parts = list(network.levels[level].parts)
+        number = rng.randrange(len(parts))
+        parts[number] = replace(parts[number], oversubscription=parts[number].oversubscription / rng.choice([1.5, 10]))
+        levels = list(network.levels)
+        levels[level] = replace(levels[level], parts=tuple(parts))
+        after = dp_seconds(with_network(cluster, Network(levels=tuple(levels))), stages)
+        assert all(new <= old * (1 + 1e-12) for new, old in zip(after, before, strict=True))
+        # Parts in another order, under other names.
+        top = network.levels[-1]
+        order = rng.sample(range(len(top.parts)), len(top.parts))
+        renamed = replace(
+            top,
+            parts=tuple(replace(top.parts[old], name=f"x{old}") for old in order),
+            part_of=tuple(order.index(part) for part in top.part_of),
+        )
+        same = dp_seconds(with_network(cluster, Network(levels=(*network.levels[:-1], renamed))), stages)
+        assert same == pytest.approx(before, rel=1e-12)
+
+
+def test_a_group_inside_one_part_does_not_see_what_is_above() -> None:
+    plain = load_cluster("a100-80gb:8x8")
+    thin = with_network(plain, equal_pods(8, pods=2, oversubscription=50.0))
+    inside, across = plain.slots[:32:8], plain.slots[16:48:8]
+    assert describe_group(thin, inside) == describe_group(plain, inside)
+    assert describe_group(thin, across) != describe_group(plain, across)
+
+
+def test_an_uplink_is_shared_by_what_crosses_it_alone() -> None:
+    """Two pods of four nodes of 8 NICs behind uplinks of half of them: 16 NICs' worth for eight rings with one step
+    across each, and for 32 rings of two nodes, one in either pod."""
+    plain = load_cluster("a100-80gb:8x8")
+    thin = with_network(plain, equal_pods(8, pods=2, oversubscription=2.0))
+    whole = StageSetup(chunks=((0, 1),), slots=thin.slots, tp=8, dp=8)
+    rings = axis_groups(thin, whole, "dp")
+    above = rings.group.levels[-1].above
+    nic = rings.group.levels[-1].bandwidth_bytes_per_s
+    assert above is not None
+    assert (above.ring, above.exchange, above.once) == pytest.approx((8 / (16 * nic), 16 / (16 * nic), 8 / (16 * nic)))
+    size = 1e9
+    unhindered = axis_groups(plain, whole, "dp")
+    fast, held = (
+        time_collective("all_gather", size, one.group, concurrent_groups=one.concurrent).seconds
+        for one in (unhindered, rings)
+    )
+    assert held == fast
+    half = [slot for node in range(4) for one in (node, node + 4) for slot in thin.slots[8 * one : 8 * one + 8]]
+    apart = Company([half[16 * number : 16 * number + 16] for number in range(4)])
+    stage = StageSetup(chunks=((0, 1),), slots=tuple(half[:16]), tp=8, dp=2)
+    crowded = axis_groups(thin, stage, "dp", company=apart)
+    lonely = axis_groups(plain, stage, "dp")
+    times = [
+        time_collective("all_gather", size, one.group, concurrent_groups=one.concurrent).seconds
+        for one in (lonely, crowded)
+    ]
+    assert times[1] / times[0] == pytest.approx(2.0, rel=0.01)
