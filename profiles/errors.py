@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+LONGEST_FOUND = 1000
+
 
 class InputError(ValueError):
-    """The user's input is wrong (exit 2): says where, which key, what was found and what was expected."""
+    """The user's input is wrong (exit 2): says where, which key, what was found and what was expected. Of a value that
+    fills a screen the message has the beginning."""
 
     def __init__(self, *, where: str, found: object, expected: str, key: str | None = None) -> None:
         place = f"{where}: {key}" if key else where
-        super().__init__(f"{place}: found {found}, expected {expected}")
+        shown = str(found)
+        if len(shown) > LONGEST_FOUND:
+            shown = f"{shown[:LONGEST_FOUND]}... ({len(shown):,} characters)"
+        super().__init__(f"{place}: found {shown}, expected {expected}")
         self.where, self.key, self.found, self.expected = where, key, found, expected
 
 

@@ -110,8 +110,9 @@ class Limits:
         reason="each is a record; the largest training clusters have some 200,000",
     )
     nodes: Limit = Limit(
-        most=50_000, unit="nodes in a list of free ones", reason="five times the largest cluster that a manager has"
+        most=50_000, unit="nodes in a list", reason="five times the largest cluster that a manager has"
     )
+    levels: Limit = Limit(most=16, unit="levels of switches above a node", reason="no fabric has more than five")
     store_bytes: Limit = Limit(
         most=GIB,
         unit="bytes in a profile store",

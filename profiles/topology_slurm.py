@@ -13,6 +13,7 @@ from typing import Any
 from profiles.errors import InputError
 from profiles.files import text_lines
 from profiles.host_lists import expand_hosts
+from profiles.limits import LIMITS
 from profiles.topology_tree import HostTree, Switch, tree_of_switches
 
 _KEYS = {"switchname", "nodes", "switches", "linkspeed", "level"}
@@ -24,7 +25,7 @@ def read_topology_conf(text: str, where: str) -> HostTree:
     """Return the tree of a `topology.conf`, or of what `scontrol show topology` prints. Raise InputError with the
     line."""
     switches: list[Switch] = []
-    joined = ""
+    joined, listed = "", 0
     for number, line in enumerate(text_lines(text, where=where), start=1):
         plain = line.split("#", 1)[0].strip()
         if plain.endswith("\\"):
@@ -33,9 +34,17 @@ def read_topology_conf(text: str, where: str) -> HostTree:
         words, joined = (joined + plain).split(), ""
         if words:
             switches.append(_switch(words, f"{where}, line {number}"))
+            listed += len(switches[-1].nodes) + len(switches[-1].switches)
+            _check_listed(listed, where)
     if not switches:
         raise InputError(where=where, found="no switch", expected="lines such as SwitchName=s1 Nodes=gpu[01-16]")
     return tree_of_switches(switches, where, "SwitchName", (NO_UPLINKS,))
+
+
+def _check_listed(count: int, where: str) -> None:
+    """Raise InputError for more names below switches than a tree has: each node stands below one at every level."""
+    if count > LIMITS.levels.most * LIMITS.nodes.most:
+        raise LIMITS.nodes.error(where=where)
 
 
 def _switch(words: list[str], where: str) -> Switch:
@@ -78,7 +87,11 @@ def read_topology_yaml(data: list[Any], where: str) -> HostTree:
     listed = entry["tree"].get("switches") if isinstance(entry["tree"], dict) else None
     if not isinstance(listed, list) or not listed:
         raise InputError(where=where, key=key, found=str(listed)[:60], expected="a list of switches")
-    switches = [_yaml_switch(switch, where, f"{key}[{place}]") for place, switch in enumerate(listed)]
+    switches, count = [], 0
+    for place, switch in enumerate(listed):
+        switches.append(_yaml_switch(switch, where, f"{key}[{place}]"))
+        count += len(switches[-1].nodes) + len(switches[-1].switches)
+        _check_listed(count, where)
     return tree_of_switches(switches, where, "switch", (NO_UPLINKS,))
 
 

@@ -47,6 +47,7 @@ def host_tree(
     """Return the tree of hosts whose `paths` name their part at each of `levels`, from the nodes up. A name counts only
     inside the part above it: where two parts have the same one, each is called after what it is in, too."""
     LIMITS.nodes.check(len(paths), where=where)
+    LIMITS.levels.check(len(levels), where=where)
     seen: list[dict[str, set[tuple[str, ...]]]] = [{} for _ in levels]
     for path in paths.values():
         for depth, name in enumerate(path):
@@ -132,6 +133,7 @@ def _chain(switch: Switch, above: Mapping[str, Switch], key: str) -> tuple[str, 
         if again < len(chain) - 1:
             names, first = " under ".join(link.name for link in chain[again:]), chain[again]
             raise _wrong(first.where, f"{key} {first.name}", f"a loop: {names}", "switches that end at one top")
+        LIMITS.levels.check(len(chain), where=switch.where, key=f"{key} {switch.name}")
     return tuple(link.name for link in chain)
 
 

@@ -19,7 +19,7 @@ from models_zoo.hub import HubConfig, HubId, cached_config, fetch_config, hub_id
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode, UserFactory, names_code
-from profiles.errors import InputError
+from profiles.errors import InputError, MachineError
 from profiles.given import given_under
 
 if TYPE_CHECKING:
@@ -88,7 +88,11 @@ def load_file_model(reference: str, *, where: str = "model", key: str | None = N
 
 def load_user_model(factory: UserFactory) -> Model:
     """Return the model that the user's code makes, run in a process of its own, once for all who ask here."""
-    return _load_apart(factory, str(Path.cwd()), tuple(sys.path))
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError as error:
+        raise MachineError("the current folder is no more there, so that no module can be looked for in it") from error
+    return _load_apart(factory, folder, tuple(sys.path))
 
 
 @lru_cache(maxsize=8)

@@ -138,3 +138,10 @@ def test_names_without_end_are_not_repeated() -> None:
     assert [note for note in noted if "not understood" in note] == [
         'keys not understood, taken as without effect: a JSON string, "line\\nbreak"'
     ]
+
+
+def test_a_value_that_fills_screens_is_told_by_its_beginning() -> None:
+    error = InputError(where="here", found="x" * 10**6, expected="less")
+    assert len(str(error)) < 1100
+    assert str(error).endswith("x... (1,000,000 characters), expected less")
+    assert error.found == "x" * 10**6

@@ -153,6 +153,13 @@ def test_wrong_switches_name_the_line(tmp_path: Path, old: str, new: str, messag
         ("t.yaml", "switches: []", "found dict, expected a list"),
         ("t.json", "{}", "JSON of something else"),
         ("t.txt", "", "found no switch"),
+        ("t.conf", "".join(f"SwitchName=s{i} Nodes=n[1-49999]\n" for i in range(30)), "found more than 50,000 nodes"),
+        (
+            "t.conf",
+            "SwitchName=s0 Nodes=n0\n" + "".join(f"SwitchName=s{i} Switches=s{i - 1}\n" for i in range(1, 3000)),
+            "line 1: SwitchName s0: found 17 levels of switches above a node, expected at most 16",
+        ),
+        ("t.csv", f"host,{','.join(f'l{i}' for i in range(17))}\nn0{',x' * 17}\n", "found 17 levels"),
     ],
 )
 def test_other_wrong_files(tmp_path: Path, name: str, text: str, message: str) -> None:
