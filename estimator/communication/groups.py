@@ -10,15 +10,16 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.levels import Level, Uplinks, effective, level_of, slowest_level
+from estimator.communication.levels import Level, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
-from estimator.communication.uplinks import alone, shares_uplinks
+from estimator.communication.uplinks import Above, alone, shares_uplinks, without_tree
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""
+NOTHING_ABOVE = Above(uplinks=None, hops_s=0.0, collective_reach=1.0, message_reach=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +79,30 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
-    group = describe_unshared(cluster, slots)
-    return with_uplinks(group, alone(cluster, slots)) if shares_uplinks(cluster) else group
+    if shares_uplinks(cluster):
+        return with_above(describe_unshared(without_tree(cluster), slots), alone(cluster, slots))
+    return describe_unshared(cluster, slots)
 
 
-def with_uplinks(group: Group, above: Uplinks | None) -> Group:
-    """Return `group` with what uplinks above the nodes hold back of it."""
-    if above is None:
+def with_above(group: Group, above: Above) -> Group:
+    """Return `group`, as it is with nothing above the nodes, with what is above them."""
+    if above == NOTHING_ABOVE:
         return group
-    kinds = [level.kind for level in group.levels]
-    over = "fabric" if "fabric" in kinds else "site"
-    levels = (replace(level, above=above) if level.kind == over else level for level in group.levels)
+    over = "fabric" if any(level.kind == "fabric" for level in group.levels) else "site"
+    levels = (_under(level, above) if level.kind == over else level for level in group.levels)
     return replace(group, levels=tuple(levels))
+
+
+def _under(level: Level, above: Above) -> Level:
+    quick_s = level.quick_latency_s
+    return replace(
+        level,
+        latency_s=level.latency_s + above.hops_s,
+        quick_latency_s=None if quick_s is None else quick_s + above.hops_s,
+        collective_reach=above.collective_reach,
+        message_reach=above.message_reach,
+        above=above.uplinks,
+    )
 
 
 def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
