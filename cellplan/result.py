@@ -82,6 +82,15 @@ class Result(ABC):
         return DataFrame(self.rows())
 
     @property
+    def facts(self) -> tuple[str, ...]:
+        """What a notebook shows between headline and table, a line each."""
+        return ()
+
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """Return the part of `rows` that a notebook's table has room for."""
+        return self.rows()
+
+    @property
     def _kind(self) -> str:
         return type(self).__name__.removesuffix("Result").lower()
 
@@ -89,7 +98,8 @@ class Result(ABC):
         return f"<cellplan.{type(self).__name__}: {self.headline}>"
 
     def _repr_html_(self) -> str:
-        return f"<div><p><b>{escape(self.headline)}</b></p>{html_table(self.rows())}</div>"
+        facts = "".join(f"<br>{escape(fact)}" for fact in self.facts)
+        return f"<div><p><b>{escape(self.headline)}</b>{facts}</p>{html_table(self.shown_rows())}</div>"
 
 
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -113,7 +123,7 @@ def _title(name: str) -> str:
     for unit in ("_s", "_bytes"):
         if name.endswith(unit) and not name.endswith("per_s"):
             name = name.removesuffix(unit)
-    return name.replace("_", " ")
+    return name.replace("_per_s", "/s").replace("_", " ")
 
 
 def _cell(name: str, value: Any) -> str:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from planner.many_jobs.simulation.run import Simulated
     from planner.one_job.planning.answer import PlanAnswer
 
+CELL_COLUMNS = (
+    "device", "devices", "stages", "fits", "micro_batch", "iteration_time_s", "tokens_per_s_per_device",
+    "peak_memory_bytes", "reason",
+)  # fmt: skip
 LEAST_SHARE = 5e-4
 """Of an iteration: a part that takes less is not told."""
 
@@ -38,6 +42,20 @@ class _WithPlan(Result):
             f" (90%: {format_seconds(low)} to {format_seconds(high)}) of {plan.batch.global_batch} samples,"
             f" {three_digits(estimate.peak_memory_bytes / 2**30)} GiB peak"
         )
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Throughput, and how sure it is that the plan fits."""
+        estimate, devices = self.plan.estimate, len(self.plan.devices)
+        tokens, fit, said = estimate.tokens_per_s_per_device, estimate.memory_fit, []
+        if tokens is not None:
+            said.append(f"{tokens:,.0f} tokens/s per device, {tokens * devices:,.0f} in all; MFU {estimate.mfu:.1%}")
+        if fit is not None:
+            left = (
+                f"headroom {three_digits(fit.headroom_bytes / 2**30)} GiB of {three_digits(fit.device_bytes / 2**30)}"
+            )
+            said.append(f"memory {fit.verdict}: {fit.interval_share:.0%} of its 90% interval fits, {left} GiB")
+        return tuple(said)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each stage of the plan."""
@@ -134,6 +152,10 @@ class CellsResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each Cell."""
         return [flat_row(cell) for cell in self.document["cells"]]
+
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """Return of each Cell what tells them apart."""
+        return [{name: cell[name] for name in CELL_COLUMNS} for cell in self.document["cells"]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Cells with what was assumed."""

@@ -15,6 +15,7 @@ from threading import Thread
 
 from profiles.errors import InputError, MachineError
 from profiles.limits import LIMITS
+from profiles.opening import open_at_once
 from profiles.records import dataclass
 
 ANSWER_LIMIT_S = 10.0
@@ -71,12 +72,20 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that huggingface_hub keeps models in, by its variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environment.get(variable):
-            return Path(environment[variable]).expanduser()
+            return _at_home(environment[variable])
     home = environment.get("HF_HOME")
     if home:
-        return Path(home).expanduser() / "hub"
+        return _at_home(home) / "hub"
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "huggingface" / "hub"
+    return _at_home(cache) / "huggingface" / "hub"
+
+
+def _at_home(path: str) -> Path:
+    """`path` with what `~` stands for, or as it is where this user has no home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def cached_config(wanted: HubId, folder: Path | None = None) -> HubConfig | None:
@@ -85,7 +94,7 @@ def cached_config(wanted: HubId, folder: Path | None = None) -> HubConfig | None
     commit = wanted.revision
     if not _COMMIT.fullmatch(commit):
         try:
-            with (model / "refs" / wanted.revision).open("rb") as file:
+            with open_at_once(model / "refs" / wanted.revision) as file:
                 commit = file.read(64).decode("ascii", "replace").strip()
         except OSError:
             return None
@@ -102,12 +111,12 @@ def fetch_config(wanted: HubId) -> HubConfig:
     this user; MachineError where it cannot be reached or takes too long.
     """
     try:
-        import huggingface_hub
+        from huggingface_hub import constants
     except ImportError:
         raise _lacking(
             wanted, f"nothing that is in {cache_folder()}, and no huggingface_hub that could fetch it"
         ) from None
-    if huggingface_hub.constants.is_offline_mode():
+    if constants.is_offline_mode():
         raise _lacking(wanted, f"nothing that is in {cache_folder()}, and HF_HUB_OFFLINE set")
     fetched: list[str] = []
     failed: list[BaseException] = []

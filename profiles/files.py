@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import stat
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,10 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
     this folder is removed. Raise InputError if the folder does not exist or `path` is no regular file; MachineError
     (disk full, no permission) leaves the old file as it was.
     """
-    target = Path(path).resolve()
+    try:
+        target = resolved(path)
+    except OSError as error:
+        raise MachineError(f"{path}: could not be written: {error.strerror or error}") from error
     mode = _mode_of_existing(target, shown=path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     beside = target.parent / f".cellplan-{_host()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
@@ -110,13 +115,12 @@ def parse_json(text: str, *, where: str) -> Any:
     """Return the value of a JSON text. Raise as `read_json` does, naming `where`."""
 
     def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in values:
-                line = line_of_second(text, key)
-                place = where if line is None else f"{where}, line {line}"
-                raise InputError(where=place, key=key, found="the key twice in one object", expected="each key once")
-            values[key] = value
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+            line = line_of_second(text, key)
+            place = where if line is None else f"{where}, line {line}"
+            raise InputError(where=place, key=key, found="the key twice in one object", expected="each key once")
         return values
 
     def refuse_constant(name: str) -> Any:
@@ -172,17 +176,25 @@ def _check_tables(tables: dict[str, Any], *, where: str) -> None:
                 raise LIMITS.digits.error(where=where)
 
 
+def resolved(path: str | Path) -> Path:
+    """Return the absolute path without links. Raise OSError for links that lead to each other."""
+    try:
+        return Path(path).resolve()
+    except RuntimeError:  # Python's word for them before 3.13
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
+
+
 def check_folder(path: Path, *, where: str, key: str, or_folder: bool = False) -> None:
     """Raise InputError, of the option `key` of `where`, unless a file can be written at `path` (`or_folder`: or it is a
     folder): its folder exists, and nothing but a file is there. Said before hours of work, not after them."""
     try:
-        if not path.resolve().parent.is_dir():
+        if not resolved(path).parent.is_dir():
             raise InputError(where=where, key=key, found=path, expected="a path in an existing folder")
         if path.exists() and not (path.is_file() or (or_folder and path.is_dir())):
             raise InputError(where=where, key=key, found=f"{path}, no regular file", expected="a path to a file")
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (OSError, ValueError):
         shown = repr(str(path))
         raise InputError(
             where=where, key=key, found=shown if len(shown) < 80 else f"{shown[:77]}...", expected="a path to a file"

@@ -110,7 +110,7 @@ class Limits:
         reason="each is a record; the largest training clusters have some 200,000",
     )
     nodes: Limit = Limit(
-        most=100_000, unit="nodes in a list of free ones", reason="ten times the largest cluster that a manager has"
+        most=50_000, unit="nodes in a list of free ones", reason="five times the largest cluster that a manager has"
     )
     store_bytes: Limit = Limit(
         most=GIB,
@@ -126,6 +126,12 @@ class Limits:
         unit="steps of an iteration's pipeline",
         reason="each is an event that is simulated",
         beyond="fewer, larger micro-batches",
+    )
+    modules: Limit = Limit(
+        most=20_000,
+        unit="modules in a module",
+        reason="each is traced operator by operator",
+        beyond="a config.json describes large models",
     )
     seeds: Limit = Limit(most=10_000, unit="seeds", reason="each is a run", beyond="a sweep for each part of them")
     iterations: Limit = Limit(

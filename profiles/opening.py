@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from profiles.errors import InputError
 from profiles.limits import Limit
@@ -30,12 +32,29 @@ def open_regular(path: str | Path, *, expected: str = "a readable text file") ->
     where = str(path).replace("\0", "\\0")
     try:
         check_regular(path, expected=expected)
-        with Path(path).open("rb") as file:
+        with open_at_once(path) as file:
             yield file
     except InputError:
         raise
     except OSError as error:
         raise InputError(where=where, found=f"an error ({error.strerror or error})", expected=expected) from None
+
+
+class _Ending(io.FileIO):
+    """A file that says so, rather than waits, where nothing is to be read yet: some of the system's, such as the
+    kernel's log, call themselves regular and have no end."""
+
+    def readinto(self, buffer: Any) -> int:
+        count: int | None = super().readinto(buffer)
+        if count is None:
+            raise BlockingIOError(errno.EAGAIN, "it has no end: what is read of it waits for more")
+        return count
+
+
+def open_at_once(path: str | Path) -> BinaryIO:
+    """Open what is at `path` to read its bytes, and wait for nothing: reading raises BlockingIOError where nothing is
+    to be read yet. Raise OSError as `open` does."""
+    return io.BufferedReader(_Ending(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)))
 
 
 def check_regular(path: str | Path, *, expected: str = "a readable text file") -> int:

@@ -15,6 +15,8 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+from profiles.record_methods import UNSET, Field, write_eq, write_hash, write_init
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
@@ -39,10 +41,6 @@ else:
         return make if cls is None else make(cls)
 
 
-_Field = Any
-"""A `dataclasses.Field`, of whatever type."""
-_UNSET = object()
-"""Stands for a value that the record makes itself, and for one that has to be given."""
 _CALLS_BEFORE_COMPILING = 16
 """Writing and compiling a method takes as long as so many calls of the form that asks what the fields are."""
 _OF_LIBRARY = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
@@ -57,23 +55,23 @@ class _Content:
     def __init__(self, plain: type, *, kw_only: bool, frozen: bool) -> None:
         self.kind, self.kw_only, self.frozen = plain, kw_only, frozen
         self.annotations: dict[str, str] = vars(plain)["__annotations__"]
-        self.defaults = {name: getattr(plain, name, _UNSET) for name in self.annotations}
+        self.defaults = {name: getattr(plain, name, UNSET) for name in self.annotations}
 
     def of_library(self) -> dict[str, Any]:
         """What the library keeps in a class, by its name there, read off a class with these fields and nothing else."""
-        given = {name: default for name, default in self.defaults.items() if default is not _UNSET}
+        given = {name: default for name, default in self.defaults.items() if default is not UNSET}
         alone = type(self.kind.__name__, (), given | {"__annotations__": self.annotations, "__doc__": "Fields alone."})
         alone.__module__ = self.kind.__module__
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(alone)
         made.__dataclass_params__.frozen = self.frozen
         return {name: getattr(made, name) for name in _OF_LIBRARY}
 
-    def fields(self) -> tuple[_Field, ...]:
+    def fields(self) -> tuple[Field, ...]:
         """The fields as far as methods need them."""
         described = []
         for name, default in self.defaults.items():
-            if default is _UNSET:
-                field: _Field = dataclasses.field(kw_only=self.kw_only)
+            if default is UNSET:
+                field: Field = dataclasses.field(kw_only=self.kw_only)
             elif isinstance(default, dataclasses.Field):
                 field = default
                 field.kw_only = self.kw_only if field.kw_only is dataclasses.MISSING else field.kw_only
@@ -159,17 +157,17 @@ def _with_fields(plain: type, *, slots: bool, kw_only: bool) -> type:
 
 
 def _methods(made: type, content: _Content | None, *, frozen: bool, slots: bool, eq: bool) -> Iterator[tuple[str, Any]]:
-    def fields() -> tuple[_Field, ...]:
+    def fields() -> tuple[Field, ...]:
         return dataclasses.fields(made) if content is None else content.fields()
 
     yield "__repr__", _repr
-    write_init = _Written(made, "__init__", lambda: _write_init(made, fields(), frozen=frozen, slots=slots))
-    yield "__init__", write_init.method() if content is None else _init_by_content(write_init, content, frozen=frozen)
+    init = _Written(made, "__init__", lambda: write_init(made, fields(), frozen=frozen, slots=slots))
+    yield "__init__", init.method() if content is None else _init_by_content(init, content, frozen=frozen)
     if eq:
-        write_eq = _Written(made, "__eq__", lambda: _write_eq(made, _compared(fields())))
-        yield "__eq__", write_eq.method() if content is None else _eq_by_content(write_eq, content)
-        write_hash = _Written(made, "__hash__", lambda: _write_hash(made, _compared(fields(), hashed=True)))
-        by_content = write_hash.method() if content is None else _hash_by_content(write_hash, content)
+        equal = _Written(made, "__eq__", lambda: write_eq(made, _compared(fields())))
+        yield "__eq__", equal.method() if content is None else _eq_by_content(equal, content)
+        hashed = _Written(made, "__hash__", lambda: write_hash(made, _compared(fields(), hashed=True)))
+        by_content = hashed.method() if content is None else _hash_by_content(hashed, content)
         yield "__hash__", by_content if frozen else None
     if frozen:
         yield from _frozen_methods(made).items()
@@ -178,7 +176,7 @@ def _methods(made: type, content: _Content | None, *, frozen: bool, slots: bool,
             yield "__setstate__", _set_state
 
 
-def _compared(fields: tuple[_Field, ...], *, hashed: bool = False) -> list[str]:
+def _compared(fields: tuple[Field, ...], *, hashed: bool = False) -> list[str]:
     """The fields by which two records are compared; if `hashed`, those of which the hash is made."""
     return [field.name for field in fields if field.compare and not (hashed and field.hash is False)]
 
@@ -263,52 +261,6 @@ def _hash_by_content(written: _Written, content: _Content) -> Callable[..., Any]
         return hash(tuple([getattr(self, name) for name in names]))
 
     return hash_value
-
-
-def _write_init(made: type, fields: tuple[_Field, ...], *, frozen: bool, slots: bool) -> Callable[..., Any]:
-    names: dict[str, Any] = {"_set": object.__setattr__, "_UNSET": _UNSET}
-    positional, keywords, body = ["self"], list[str](), list[str]()
-    for field in fields:
-        name, word, value = field.name, field.name, field.name
-        if field.default_factory is not dataclasses.MISSING:
-            names[f"_make_{name}"] = field.default_factory
-            word = f"{name}=_UNSET"
-            value = f"_make_{name}() if {name} is _UNSET else {name}" if field.init else f"_make_{name}()"
-        elif field.default is not dataclasses.MISSING:
-            names[f"_default_{name}"] = field.default
-            word = f"{name}=_default_{name}"
-            value = name if field.init else f"_default_{name}"
-        if field.init:
-            (keywords if field.kw_only else positional).append(word)
-        elif value == name or (not slots and not value.endswith("()")):
-            continue  # `__post_init__` sets it, or the class holds it
-        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
-    if hasattr(made, "__post_init__"):
-        body.append("self.__post_init__()")
-    words = ", ".join([*positional, "*", *keywords] if keywords else positional)
-    return _compiled(made, f"__init__({words})", body or ["pass"], names)
-
-
-def _write_eq(made: type, names: list[str]) -> Callable[..., Any]:
-    unlike = "if other.__class__ is not self.__class__: return NotImplemented"
-    body = [unlike, f"return {_values_of('self', names)} == {_values_of('other', names)}"]
-    return _compiled(made, "__eq__(self, other)", body, {})
-
-
-def _write_hash(made: type, names: list[str]) -> Callable[..., Any]:
-    return _compiled(made, "__hash__(self)", [f"return hash({_values_of('self', names)})"], {})
-
-
-def _values_of(record: str, names: list[str]) -> str:
-    return "(" + "".join(f"{record}.{name}, " for name in names) + ")"
-
-
-def _compiled(made: type, head: str, body: list[str], names: dict[str, Any]) -> Callable[..., Any]:
-    """The function whose head and lines these are, as a method of `made`."""
-    exec(f"def {head}:\n  " + "\n  ".join(body), names)
-    method: Callable[..., Any] = names[head.partition("(")[0]]
-    method.__qualname__ = f"{made.__qualname__}.{method.__name__}"
-    return method
 
 
 @recursive_repr()

@@ -31,7 +31,7 @@ from profiles.measurements import (
     ProfileSet,
     canonical,
 )
-from profiles.opening import check_regular
+from profiles.opening import check_regular, open_at_once
 from profiles.records import dataclass
 from profiles.vocabulary import DType, LinkTable, Shard
 
@@ -296,8 +296,11 @@ class ProfileStore:
             if not self._path.exists():
                 return
             LIMITS.store_bytes.check(check_regular(self._path, expected="a profile store"), where=str(self._path))
-            with self._path.open("rb") as file:
-                head = file.read(len(_SQLITE_HEAD))
+            try:
+                with open_at_once(self._path) as file:
+                    head = file.read(len(_SQLITE_HEAD))
+            except BlockingIOError:
+                raise self._damaged("no SQLite database") from None
             # SQLite takes a file of a few bytes for an empty database and would write over it.
             if head not in (b"", _SQLITE_HEAD):
                 raise self._damaged("no SQLite database")

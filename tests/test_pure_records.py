@@ -26,15 +26,16 @@ from profiles.vocabulary import Infeasible
 from tests.zoo_families import gpt, llama
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("estimator", "planner", "profiles", "models_zoo")
+PRODUCT = ("estimator", "planner", "profiles", "models_zoo", "cellplan")
 CHANGING = {"dict", "list", "set", "defaultdict", "Counter", "deque", "OrderedDict", "bytearray"}
 HANDED_OUT = {
     "estimator/frontends/jax_program.py": "what a JAX program is traced to, variables being objects of JAX",
     "estimator/frontends/torch_module.py": "a user's keyword arguments",
+    "models_zoo/hugging_face/keys.py": "a reader that tells which keys it was asked for",
     "models_zoo/jax_layers/build.py": "trees as JAX takes them",
     "planner/one_job/running/jax_leaves.py": "trees as JAX takes them",
 }
-"""Files whose frozen records carry what a framework made or takes, as it is."""
+"""Files whose frozen records carry what a framework made or takes, as it is, or note what they were asked."""
 OBJECTS_OF_FRAMEWORKS = (
     "estimator/frontends/",
     "estimator/profiling/training_jax.py",

@@ -22,6 +22,7 @@ from bench.exports.facts import differences
 from bench.exports.plans import make_plans
 from planner.one_job.exporting.exporting import write_export
 from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.exporting.runners import FINE_TUNERS
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
 from planner.shared.plan import Plan
 
@@ -35,6 +36,10 @@ TOOLS = {
     "deepspeed": "check_deepspeed",
     "accelerate": "check_accelerate",
     "maxtext": "check_maxtext",
+    "llama-factory": "check_llama_factory",
+    "axolotl": "check_axolotl",
+    "peft": "check_peft",
+    "torchtune": "check_torchtune",
 }
 """Formats, and the module that runs in the tool's environment."""
 
@@ -66,6 +71,10 @@ def check(tool: str, python: str, plans: list[tuple[str, Plan]], folder: Path) -
         yield name, "wrong" if apart else "checked", apart, said
 
 
+def _plans_for(tool: str, plans: list[tuple[str, Plan]], tuned: list[tuple[str, Plan]]) -> list[tuple[str, Plan]]:
+    return [*plans, *tuned] if tool in FINE_TUNERS else plans
+
+
 def main() -> None:
     """Check with each tool that is named."""
     parser = argparse.ArgumentParser(prog="python -m bench.exports", description=(__doc__ or "").splitlines()[0])
@@ -76,11 +85,12 @@ def main() -> None:
     if not named:
         parser.error("no tool named")
     plans, wrong = list(make_plans()), 0
+    tuned = list(make_plans(fine_tuning=True)) if set(named) & set(FINE_TUNERS) else []
     for tool, python in named.items():
         counts: Counter[str] = Counter()
         said: dict[str, Any] = {}
         with tempfile.TemporaryDirectory() as folder:
-            for name, verdict, why, answer in check(tool, python, plans, Path(folder)):
+            for name, verdict, why, answer in check(tool, python, _plans_for(tool, plans, tuned), Path(folder)):
                 counts[verdict] += 1
                 said = answer or said
                 if verdict != "checked":

@@ -23,6 +23,11 @@ def facts_of(plan: Plan) -> dict[str, Any]:
         "experts": sizes.experts,
         "global_batch": plan.batch.global_batch,
         "micro_batches": plan.batch.micro_batches,
+        "seq_len": plan.model.seq_len,
+        "lora_rank": shape.job.lora_rank,
+        "four_bits": shape.job.frozen_as == "nf4",
+        "frozen": shape.job.frozen_layers is not None,
+        "paged": shape.job.paged_states,
     }
 
 

@@ -75,17 +75,39 @@ PLANS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("bert-large", "a100-80gb:1x8", {"dp": 8, "zero": 1}),
 }
 
+TUNED = {"seq_len": 2048, "global_batch": 16}
+PURE = {"software": "torchtune", "seq_len": 2048}
+
+FINE_TUNING: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "qlora on one": ("llama3.1-8b", "4090:1x1", {"qlora": 16, **TUNED}),
+    "lora on two, zero 2": ("llama3.1-8b", "a10:1x2", {"lora": 16, "dp": 2, "zero": 2, "recompute": "full", **TUNED}),
+    "lora zero 3": ("qwen2.5-7b", "a100-80gb:1x4", {"lora": 8, "zero": 3, "software": "torchtune", **TUNED}),
+    "lora, offloaded": ("llama3-8b", "l40s:1x4", {"lora": 8, "zero": 2, "offload": ("optimizer",), **TUNED}),
+    "lora of attention": ("llama3-8b", "l4:1x2", {"lora": 8, "feature": ("lora_targets=attention",), **TUNED}),
+    "lora of gpt": ("gpt2-1.3b", "a10:1x1", {"lora": 8, "seq_len": 1024, "global_batch": 16}),
+    "qlora zero 3": ("llama3-70b", "h100:1x8", {"qlora": 16, "dp": 8, "zero": 3, "recompute": "full", **PURE}),
+    "full on one": ("llama3.2-1b", "h100:1x1", {"tp": 1, **PURE}),
+    "full, paged 8 bits": ("llama3.2-1b", "3090:1x1", {"tp": 1, "optimizer": "adam8bit", "paged": True, **PURE}),
+    "full, 8 bits, zero 3": ("llama2-7b", "h100:1x8", {"dp": 8, "zero": 3, "optimizer": "adam8bit", **PURE}),
+    "full zero 2": ("qwen2.5-7b", "h100:2x8", {"dp": 16, "zero": 2, "recompute": "full", **PURE}),
+    "full tp2 zero 3": ("llama3-70b", "h100:4x8", {"tp": 2, "zero": 3, "recompute": "full", **PURE}),
+    "full ddp": ("llama3.2-1b", "a100-80gb:1x4", {"dp": 4, "zero": 0, "seq_len": 2048}),
+    "last layers": ("llama3-8b", "h100:1x4", {"freeze": (0, 29), "dp": 4, "zero": 2, "seq_len": 2048}),
+    "first layers": ("llama3-8b", "h100:1x4", {"freeze": (9, 34), "dp": 4, "zero": 2, "seq_len": 2048}),
+}
+"""What fine-tuners tell apart beside these."""
+
 
 def make_plan(name: str) -> Plan:
     """The plan of that name, whether it fits or not. 64 samples, nothing recomputed, activations whole unless it says
     so."""
-    model, cluster, options = PLANS[name]
+    model, cluster, options = {**PLANS, **FINE_TUNING}[name]
     unsaid = {"global_batch": 64, "recompute": "none", "sequence_parallel": False}
     given = EstimateOptions(model, cluster=cluster, **{**unsaid, **options})
     return estimate_explicit(read_explicit(given, store=None)).plan
 
 
-def make_plans() -> Iterator[tuple[str, Plan]]:
-    """All of them."""
-    for name in PLANS:
+def make_plans(*, fine_tuning: bool = False) -> Iterator[tuple[str, Plan]]:
+    """All of them; or those of `fine_tuning`."""
+    for name in FINE_TUNING if fine_tuning else PLANS:
         yield name, make_plan(name)

@@ -9,7 +9,7 @@ on its ways lets it be. Trees are NCCL's double binary tree over the same boxes 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -32,7 +32,7 @@ class FabricArrays:
     through the uplinks of each part, one direction (0 where they hold nothing back), and of all sites the spread tables
     and the longest hop. Nodes are numbered through all sites, those of one site from `first` on."""
 
-    first: dict[str, int]
+    first: Mapping[str, int]
     part_of: tuple[Integers, ...]
     seconds_per_byte: tuple[Floats, ...]
     spreads: tuple[tuple[SpreadTable, ...], ...]
@@ -138,7 +138,7 @@ class Loads:
     """By level and way, how many times what one of its groups is given passes the uplinks of each part, one direction:
     rings and trees in units of what a step carries, exchanges and reductions inside switches of the whole."""
 
-    by_way: dict[str, tuple[Floats, ...]]
+    by_way: Mapping[str, tuple[Floats, ...]]
 
     def at_least(self, other: Loads) -> Loads:
         """Return the greater of both, part by part."""

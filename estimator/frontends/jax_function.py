@@ -63,7 +63,7 @@ def _function_model(factory: UserFactory, example: JaxExample) -> Model:
     try:
         check = tracks_ranks(example, batches[0])
         programs = [trace_program(example, ranks=1, batch=batch, check=check) for batch in batches]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _refuse_to_run(reference, error)
     cuts = cut_chain(programs[0])
     if not cuts:
@@ -207,7 +207,7 @@ def _without_names(local: LocalLayer) -> LocalLayer:
     return replace(local, operators=tuple(replace(op, name="") for op in local.operators))
 
 
-def _refuse_to_run(reference: str, error: Exception) -> NoReturn:
+def _refuse_to_run(reference: str, error: BaseException) -> NoReturn:
     if isinstance(error, InputError | MachineError):
         raise error
     expected = "a function that can be traced and differentiated on its inputs, at any batch size"

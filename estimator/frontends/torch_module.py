@@ -6,9 +6,10 @@ The factory returns `(module, example_inputs)`, or `(module, example_inputs, tp_
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from fnmatch import fnmatch
 from functools import partial
@@ -43,6 +44,7 @@ from estimator.frontends.traced import (
 from models_zoo.model import Model
 from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 
 _WANTED = "a tuple (module, example_inputs) or (module, example_inputs, tp_plan)"
@@ -92,7 +94,7 @@ def _module_model(factory: UserFactory, make: Callable[[], Example]) -> Model:
     batches = two_batches(example.batch)
     try:
         traces = [_trace(example, batch, units) for batch in batches]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _refuse_to_run(reference, error)
     layers = cut_layers(traces[0])
     if not layers:
@@ -162,6 +164,7 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
     module, inputs, plan = (*returned, {})[:3]
     if not isinstance(module, nn.Module):
         raise InputError(where=reference, key="module", found=describe(module), expected="a torch.nn.Module")
+    LIMITS.modules.check(sum(1 for _ in module.modules()), where=reference, key="module")
     inputs = checked_inputs(
         reference, inputs, key="example_inputs", plural="tensors", is_array=lambda x: isinstance(x, Tensor)
     )
@@ -201,8 +204,20 @@ def convert_tensors(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> N
 
 
 def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
-    with user_code():
+    with user_code(), _unlogged():
         return trace_step(example.module, example.inputs_for(batch), example.mode, units)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """What an operator's stand-in refuses is told by its exception: torch logs it with a traceback besides."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _parallel_shards(
@@ -235,7 +250,7 @@ def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, 
     return [(shard, (shard.tp, shard.corners)) for shard in shards_of(small, large, tp=tp)]
 
 
-def _refuse_to_run(reference: str, error: Exception) -> NoReturn:
+def _refuse_to_run(reference: str, error: BaseException) -> NoReturn:
     expected = "a module that trains on its example inputs, at any batch size"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         expected = (

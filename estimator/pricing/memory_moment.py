@@ -54,7 +54,8 @@ def moment_of(
                 for work, count in chunk.works
             ]
         )
-        for chunk in chunks
+        for number, chunk in enumerate(chunks)
+        if number == 0 or chunk.works != chunks[number - 1].works
     ]
     extra, freed = max(moments, key=lambda both: both[0] - both[1])
     return Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)

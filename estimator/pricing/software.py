@@ -6,7 +6,7 @@ place of the declared one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
@@ -127,6 +127,17 @@ class Framework:
         """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
         DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""
         return self.overlap | {"dp"} if zero == 3 else self.overlap
+
+
+def hooked_software(
+    framework: Framework, software: Software, stages: Collection[ZeroStage], stated: Sequence[str]
+) -> Mapping[ZeroStage, Software]:
+    """Return, for those of `stages` of ZeRO under which `framework` has modules of another kind than `software`, which
+    is its own, how it then is; none where the features that are `stated` name the modules."""
+    if any(text.partition("=")[0].strip() == "modules" for text in stated):
+        return {}
+    modules = {zero: framework.software_under(zero).modules for zero in stages}
+    return {zero: replace(software, modules=kind) for zero, kind in modules.items() if kind != software.modules}
 
 
 def _size(habits: SizeHabits) -> float:

@@ -134,12 +134,17 @@ def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | I
         return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
     machine = stage_machine(setup, device, pricing, links.on_axes_of(stage))
     profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
-    profiled = list(zip(chunks, profiles, strict=True))
+    # Most chunks of a stage are alike.
+    both = [(chunk.works, times) for chunk, times in zip(chunks, profiles, strict=True)]
+    alike = [both.index(one) for one in both]
+    different = [(place, *both[place]) for place in dict.fromkeys(alike)]
+    forward = {place: forward_pass(works, machine, times) for place, works, times in different}
+    backward = {place: backward_pass(works, machine, times) for place, works, times in different}
     return StagePasses(
         chunks=chunks,
         profiles=profiles,
-        forward=tuple(forward_pass(chunk.works, machine, times) for chunk, times in profiled),
-        backward=tuple(backward_pass(chunk.works, machine, times) for chunk, times in profiled),
+        forward=tuple(forward[place] for place in alike),
+        backward=tuple(backward[place] for place in alike),
     )
 
 

@@ -24,10 +24,16 @@ HOPELESS = 50.0
 class WholeTraining:
     """A training that is to be paid for: on how many tokens, or samples of a model without tokens; how often a device
     fails, what saving and starting again take; what device-hours cost beside (or in place of) the cluster file's
-    prices; and what it may cost, in the prices' currency, and how many days it may take (None: as much as it does)."""
+    prices; and what it may cost, in the prices' currency, and how many days it may take (None: as much as it does).
+
+    `sample_tokens`: the mean tokens of a sample, where samples are `packed` several to a sequence of the iteration's
+    length, or else each is padded to one (None: they are as long). Tokens of padding are none of `tokens`.
+    """
 
     tokens: float | None = None
     samples: float | None = None
+    sample_tokens: float | None = None
+    packed: bool = False
     failures_per_device_day: float = 0.0
     checkpoint_s: float = 0.0
     restart_s: float = 0.0
@@ -67,7 +73,8 @@ class Training:
     `checkpoint_interval_s` None: nothing fails, so nothing is saved. `failures` are those expected in `seconds`.
     `price` is in the currency of `price_basis`, which says what each type of device costs and who says so. None for
     `price` or `energy_joules`: its `_reason` says what is unknown. `interval_90` is the iteration's 90% interval as
-    factors of its time: seconds, device-hours, price and energy are as uncertain.
+    factors of its time: seconds, device-hours, price and energy are as uncertain. `samples_a_sequence` are packed
+    together; `padding_share` of the tokens of an iteration are padding.
     """
 
     iterations: int
@@ -83,6 +90,8 @@ class Training:
     energy_reason: str | None
     price_basis: tuple[str, ...] = ()
     interval_90: tuple[float, float] = (1.0, 1.0)
+    samples_a_sequence: float = 1.0
+    padding_share: float = 0.0
 
     @property
     def days(self) -> float:
@@ -135,7 +144,8 @@ def iteration_of(setup: Setup, evaluation: Evaluation) -> Iteration:
 def train_wholly(whole: WholeTraining, iteration: Iteration) -> Training | Infeasible:
     """Return what `whole` takes by iterations that are all like `iteration`.
 
-    Iterations are whole: ceil(tokens / (samples * seq_len)). Devices fail independently, `failures_per_device_day`
+    Iterations are whole: ceil(tokens / (samples * seq_len)), of the tokens that are not padding. Devices fail
+    independently, `failures_per_device_day`
     each, and any failure stops all: a failure every M = 86,400 s / (rate * devices) on average. `checkpoint_s` is how
     long training stands still for a checkpoint, `restart_s` how long from a failure to the first iteration after it.
     Price and energy count all of `seconds`, on every device. Infeasible where failures come so often that no checkpoint
@@ -144,7 +154,9 @@ def train_wholly(whole: WholeTraining, iteration: Iteration) -> Training | Infea
     if whole.tokens is not None and not iteration.seq_len:
         raise ValueError(f"training: seq_len={iteration.seq_len}, tokens={whole.tokens}; expected samples")
     devices, checkpoint_s, restart_s = len(iteration.slots), whole.checkpoint_s, whole.restart_s
-    each = iteration.samples * (iteration.seq_len if whole.tokens is not None else 1)
+    together, padding = _filled(whole, iteration.seq_len)
+    tokens = iteration.seq_len * (1 - padding)
+    each = iteration.samples * (tokens if whole.tokens is not None else together)
     iterations = math.ceil((whole.tokens or whole.samples or 0) / each)
     compute_s = iterations * iteration.time_s
     failures_per_s = whole.failures_per_device_day * devices / DAY_S
@@ -174,7 +186,17 @@ def train_wholly(whole: WholeTraining, iteration: Iteration) -> Training | Infea
         energy_reason=power.reason if isinstance(power, Infeasible) else None,
         price_basis=() if isinstance(hour, Infeasible) else price_basis(cluster, iteration.slots, whole.prices),
         interval_90=(low_s / iteration.time_s, high_s / iteration.time_s),
+        samples_a_sequence=together,
+        padding_share=padding,
     )
+
+
+def _filled(whole: WholeTraining, seq_len: int) -> tuple[float, float]:
+    """(samples in a sequence, share of it that is padding)."""
+    if whole.sample_tokens is None:
+        return 1.0, 0.0
+    share = whole.sample_tokens / seq_len
+    return (1 / share, 0.0) if whole.packed else (1.0, 1 - share)
 
 
 def price_basis(cluster: Cluster, slots: Sequence[DeviceSlot], prices: Sequence[DevicePrice]) -> tuple[str, ...]:
@@ -197,13 +219,39 @@ def over_limits(whole: WholeTraining, training: Training) -> tuple[str, ...]:
     within. What has no price is within no budget."""
     phrases = []
     if whole.budget is not None and (training.price is None or training.price > whole.budget):
-        costs = "its cost is not known" if training.price is None else f"it costs {training.price:,.0f}"
-        more = "" if training.price is None or not whole.budget else f", {training.price / whole.budget - 1:.1%} more"
-        phrases.append(f"{costs}{more} than the budget of {whole.budget:,.0f}" if more else f"{costs} (--budget)")
+        costs = "its cost is not known" if training.price is None else f"it costs {say_amount(training.price)}"
+        more = "" if training.price is None else f", {_times(training.price, whole.budget)}the budget"
+        phrases.append(f"{costs}{more} of {say_amount(whole.budget)}" if more else f"{costs} (--budget)")
     if whole.days is not None and training.days > whole.days:
-        more = f"{training.days / whole.days - 1:.1%} more than" if whole.days else "more than"
-        phrases.append(f"it takes {training.days:.1f} days, {more} the {whole.days:g}")
+        phrases.append(f"it takes {training.days:.1f} days, {_times(training.days, whole.days)}the {whole.days:g}")
     return tuple(phrases)
+
+
+def say_limits(whole: WholeTraining) -> str:
+    """Return the budget and the days of `whole` as a phrase: 'a budget of 100,000 and 20 days'."""
+    limits = [f"a budget of {say_amount(whole.budget)}"] if whole.budget is not None else []
+    limits += [f"{whole.days:g} days"] if whole.days is not None else []
+    return " and ".join(limits)
+
+
+def say_amount(money: float) -> str:
+    """Return an amount of money as people read it: whole from a hundred on.
+
+    >>> say_amount(160748.2), say_amount(8.3487)
+    ('160,748', '8.35')
+    """
+    return f"{money:,.0f}" if money >= 100 else f"{money:.3g}"
+
+
+def _times(much: float, limit: float) -> str:
+    """How far beyond a limit it is.
+
+    >>> _times(12, 10), _times(120, 10)
+    ('20.0% more than ', '12 times ')
+    """
+    if limit <= 0:
+        return "more than "
+    return f"{much / limit - 1:.1%} more than " if much < 10 * limit else f"{much / limit:,.0f} times "
 
 
 def is_surely_within(whole: WholeTraining, training: Training) -> bool:

@@ -42,29 +42,49 @@ def simulate_schedule(
     >>> simulate_schedule("1f1b", [one] * 4, Transfers(forward_s=(0, 0, 0, 0)), 8).total_s
     33.0
     """
+    tasks: list[Task] = []
+    run = _run(schedule, stages, transfers, micro_batches, tasks)
+    tasks.sort(key=lambda task: (task.stage, task.start_s, task.end_s))
+    return SimulatedSchedule(total_s=max(run.clocks_s), tasks=tuple(tasks))
+
+
+def total_by_events_s(
+    schedule: ScheduleName, stages: Sequence[StageTimes], transfers: Transfers, micro_batches: int
+) -> float:
+    """Return the seconds of one iteration, as `simulate_schedule` does, without its tasks."""
+    return max(_run(schedule, stages, transfers, micro_batches, None).clocks_s)
+
+
+def _run(
+    schedule: ScheduleName,
+    stages: Sequence[StageTimes],
+    transfers: Transfers,
+    micro_batches: int,
+    tasks: list[Task] | None,
+) -> _Run:
     chunks = check_counts(stages, transfers)
     shape = shape_of(schedule, len(stages), chunks, micro_batches)
-    run = _Run(shape=shape, times=stages, transfers=transfers)
+    run = _Run(shape=shape, times=stages, transfers=transfers, tasks=tasks)
     waiting = deque(range(shape.stages))
     while waiting:
         waiting.extend(run.advance(waiting.popleft()))
     if any(place < len(program) for place, program in zip(run.places, run.programs, strict=True)):
         raise ValueError(f"{shape}: the stages wait for each other at {run.places}")
-    tasks = sorted(run.tasks, key=lambda task: (task.stage, task.start_s, task.end_s))
-    return SimulatedSchedule(total_s=max(run.clocks_s), tasks=tuple(tasks))
+    return run
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """Where every stage is; `advance` takes one as far as it can and names the stages that may now go on."""
+    """Where every stage is; `advance` takes one as far as it can and names the stages that may now go on. `tasks` is
+    where each is added (None: nobody asks)."""
 
     shape: Shape
     times: Sequence[StageTimes]
     transfers: Transfers
+    tasks: list[Task] | None
     programs: list[list[Step | _Meeting]] = field(init=False)
     places: list[int] = field(init=False)
     clocks_s: list[float] = field(init=False)
-    tasks: list[Task] = field(default_factory=list)
     arrived_s: dict[Message, float] = field(default_factory=dict)
     sender_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     receiver_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
@@ -104,8 +124,9 @@ class _Run:
                 start_s = max(start_s, self.arrived_s[message])
         for kind, chunk, k in step.actions:
             end_s = start_s + self._duration_s(stage, (kind, chunk, k))
-            task = Task(stage=stage, chunk=chunk, micro_batch=k, kind=kind, start_s=start_s, end_s=end_s)
-            self.tasks.append(task)
+            if self.tasks is not None:
+                task = Task(stage=stage, chunk=chunk, micro_batch=k, kind=kind, start_s=start_s, end_s=end_s)
+                self.tasks.append(task)
             start_s = end_s
         self.clocks_s[stage] = start_s
         if self._waits_for_arrival:

@@ -14,6 +14,7 @@ from typing import Any
 
 from models_zoo.hugging_face import biased, experts, gated, hybrid
 from models_zoo.hugging_face.chain import Chain
+from models_zoo.hugging_face.consistency import check_consistency
 from models_zoo.hugging_face.described import described
 from models_zoo.hugging_face.fates import NOTED, describe_fates
 from models_zoo.hugging_face.keys import Keys, describe, read_object
@@ -59,6 +60,11 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     **{name: (family_prefix(name), partial(described, name)) for name in family_names()},
 }
 """By `model_type`: the prefix of its classes in `architectures`, and its reader."""
+
+FAMILY_OF_CLASSES = {prefix: name for name, (prefix, _) in FAMILIES.items()}
+"""The family by the prefix of its classes."""
+
+LONGEST_CLASS_NAME = 200
 
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 """What configs call the tokens that positions reach."""
@@ -111,6 +117,7 @@ def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
         remarks.append(f"{seq_len} tokens per sample, of {chain.positions} positions")
     if chain.remark:
         remarks.append(chain.remark)
+    check_consistency(keys, chain)
     traits = read_traits(keys, family)
     notes = describe_fates(keys, dropped=any(block.dropout for block in chain.blocks))
     return Model(
@@ -151,21 +158,33 @@ def _text_part(keys: Keys) -> tuple[Keys, list[str], list[str]]:
     return inner, ["the text part alone"], [note]
 
 
+def _prefix(class_name: str) -> str:
+    """What a class is called before the word for what it is used for."""
+    if len(class_name) > LONGEST_CLASS_NAME:
+        return class_name
+    return re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", class_name)
+
+
 def _family(keys: Keys) -> str:
     """The family by `model_type`, else by the classes in `architectures`."""
     kind = keys.get("model_type", None)
     kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
-    if isinstance(kind, str) and kind in {**FAMILIES, **OWN_FAMILIES}:
-        return kind
     classes = keys.get("architectures", None)
     if not (classes is None or (isinstance(classes, list) and all(isinstance(name, str) for name in classes))):
         raise keys.wrong("architectures", describe(classes), "a list of the names of classes")
-    by_prefix = {prefix: name for name, (prefix, _) in FAMILIES.items()}
-    for name in classes or ():
-        prefix = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", name)
-        if prefix in by_prefix:
-            return by_prefix[prefix]
-    stated = ", ".join([repr(kind)] * (kind is not None) + (classes or [])) or "no model_type"
+    of_classes = [
+        (name, FAMILY_OF_CLASSES[prefix]) for name in classes or () if (prefix := _prefix(name)) in FAMILY_OF_CLASSES
+    ]
+    if isinstance(kind, str) and kind in {**FAMILIES, **OWN_FAMILIES}:
+        other = next((name for name, family in of_classes if family != kind), None)
+        if other is not None:
+            raise keys.wrong("architectures", describe(other), f"classes of {kind}, as model_type says")
+        return kind
+    if of_classes:
+        return of_classes[0][1]
+    named = [repr(kind)] * (kind is not None) + list(classes or ())[:3]
+    stated = ", ".join(name if len(name) <= 60 and name.isprintable() else describe(name) for name in named)
+    stated = stated or "no model_type"
     refusal = refusal_of(kind, FAMILIES) if isinstance(kind, str) else None
     if refusal is not None:
         raise InputError(

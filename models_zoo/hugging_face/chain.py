@@ -113,6 +113,10 @@ def slide(
         types = [LAYER_TYPES[slides(i)] for i in range(len(blocks))]
     elif not isinstance(types, list) or len(types) != len(blocks) or any(kind not in LAYER_TYPES for kind in types):
         raise keys.wrong("layer_types", describe(types), f"{len(blocks)} entries, each {' or '.join(LAYER_TYPES)}")
+    elif window is None and LAYER_TYPES[1] in types:
+        raise keys.wrong(
+            "layer_types", f"{LAYER_TYPES[1]} without a window", "a size under sliding_window, or none such"
+        )
     return tuple(
         replace(block, attention=replace(block.self_attention, window=window if kind == LAYER_TYPES[1] else None))
         for block, kind in zip(blocks, types, strict=True)

@@ -85,6 +85,8 @@ def _fates() -> dict[str, frozenset[str]]:
 
 def _with_near(key: str, keys: Keys) -> str:
     """The key, with one that is spelled much like it and that the config does not have."""
+    if len(key) > 60 or not key.isprintable():
+        return describe(key)
     missing = [
         name for name in (asked.removeprefix(keys.prefix) for asked in sorted(keys.asked)) if name not in keys.values
     ]

@@ -16,6 +16,9 @@ from profiles.records import dataclass
 LARGEST_SIZE = 2**24
 """Beyond this a size is a slip of the keyboard, and sums of FLOPs would leave 64 bits."""
 
+LARGEST_NUMBER = 1e30
+"""Of what scales or turns values: far beyond any base of rotary positions."""
+
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu",
@@ -64,9 +67,15 @@ class Keys:
         return InputError(where=self.where, key=f"{self.prefix}{key}", found=found, expected=expected)
 
     def spelling(self, *names: str) -> str:
-        """The first of `names` that is present, for keys with several spellings; the first of all if none is."""
+        """The first of `names` that is present, for keys with several spellings; the first of all if none is. Raise
+        InputError where another of them says something else."""
         self.asked.update(self.prefix + name for name in names)
-        return next((name for name in names if name in self.values), names[0])
+        stated = [name for name in names if name in self.values]
+        for other in stated[1:]:
+            value, first = self.values[other], self.values[stated[0]]
+            if None not in (value, first) and value != first:
+                raise self.wrong(other, describe(value), f"{describe(first)}, as {stated[0]} says")
+        return stated[0] if stated else names[0]
 
     def get(self, key: str, default: Any) -> Any:
         """The value of `key` as it stands, `default` where it is absent."""
@@ -118,6 +127,17 @@ class Keys:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise self.wrong(key, describe(value), "a number from 0 to 1")
+        return float(value)
+
+    def number(self, key: str, *, above: bool = False) -> float | None:
+        """A finite number of at least 0, or `above` it; None where it is absent or null."""
+        value = self.get(key, None)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0 or (above and value == 0):
+            raise self.wrong(key, describe(value), "a number above 0" if above else "a number of at least 0")
+        if value > LARGEST_NUMBER:
+            raise self.wrong(key, describe(value), f"a number of at most {LARGEST_NUMBER:g}")
         return float(value)
 
     def sizes(self, key: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from models_zoo.hugging_face.keys import Keys, describe
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.model import ModelTraits, RouterTraits
 
 EPSILONS = (
@@ -78,14 +78,8 @@ def _is_object(keys: Keys, key: str) -> bool:
 
 
 def _number(keys: Keys, names: tuple[str, ...]) -> float | None:
-    for name in names:
-        value = keys.get(name, None)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-            raise keys.wrong(name, describe(value), "a number of at least 0")
-        return float(value)
-    return None
+    stated = (keys.number(name, above=name in BASES) for name in names)
+    return next((value for value in stated if value is not None), None)
 
 
 def _scaling(keys: Keys, rope: Keys | None) -> tuple[tuple[str, str | float], ...]:

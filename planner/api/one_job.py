@@ -48,9 +48,11 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     """
     if options.launcher is not None:
         from planner.one_job.importing.best import best_of_setting
-        from planner.one_job.importing.estimate import estimate_imported
+        from planner.one_job.importing.estimate import estimate_imported, tool_of_launcher
 
-        find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
+        find_best = best_of_setting(
+            tool_of_launcher(options.launcher[0]), store=options.store, profiles=options.profiles
+        )
         return estimate_imported(options, find_best=find_best)
     if options.largest is not None:
         from planner.one_job.explicit.largest import estimate_largest

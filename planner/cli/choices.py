@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from argparse import Namespace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
 from planner import api
 from planner.cli.arguments import chosen
-from planner.cli.headline import print_largest
+from planner.cli.headline import print_assumptions, print_largest
 from planner.cli.output import (
     format_bytes,
     format_count,
@@ -69,11 +70,30 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     else:
         choices = api.side_by_side(chosen(arguments, SideBySideOptions))
         title = f"{options.model}: the best plan on each cluster"
+    fastest = min((choice for choice in choices if choice.plan is not None), key=_iteration_s)
     if arguments.json:
-        print_json({"choices": [choice.as_dict() for choice in choices]})
+        print_json({"choices": [choice.as_dict() for choice in choices], "assumption_effects": _effects(fastest)})
         return True
     _print(title, choices)
+    _print_assumptions(fastest, arguments, of_several=len(choices) > 1)
     return True
+
+
+def _iteration_s(choice: Choice) -> float:
+    return choice.iteration_time_s or math.inf
+
+
+def _effects(choice: Choice) -> list[dict[str, object]]:
+    return [asdict(effect) for effect in choice.effects()]
+
+
+def _print_assumptions(choice: Choice, arguments: Namespace, *, of_several: bool) -> None:
+    """What moves the plan of a choice most, and what it rests on."""
+    if choice.plan is None:
+        return
+    if of_several:
+        print_text(f"assumptions of the plan on {choice.devices} devices of {choice.cluster}:")
+    print_assumptions(choice.plan.assumptions, every=arguments.assumptions, effects=_effects(choice))
 
 
 def _answer_largest(arguments: Namespace) -> None:
@@ -82,13 +102,15 @@ def _answer_largest(arguments: Namespace) -> None:
         answer = api.largest(chosen(arguments, LargestOptions))
     value = answer.largest.as_dict()
     if arguments.json:
-        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value})
+        effects = [asdict(effect) for effect in answer.effects]
+        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value, "assumption_effects": effects})
         return
     from planner.cli.plan_output import print_plan
 
     print_largest(value)
     print()
-    print_plan(answer.plan, every_assumption=arguments.assumptions)
+    effects = [asdict(effect) for effect in answer.effects]
+    print_plan(answer.plan, every_assumption=arguments.assumptions, effects=effects)
     print_written(arguments.output, None)
 
 
@@ -125,7 +147,7 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
         print_json(answer.as_dict())
         return
     shown = _telling(answer)
-    _print(f"{options.model}: {_limits(options)}", (*shown, *answer.nothing), chosen_one=answer.chosen)
+    _print(f"{options.model}: within {answer.limits}", (*shown, *answer.nothing), chosen_one=answer.chosen)
     if len(shown) < len(answer.choices):
         print_text(f"the fastest and the cheapest of each cluster; all {len(answer.choices)} looked at: --json")
     if answer.chosen is None or answer.chosen.described_training is None:
@@ -137,17 +159,19 @@ def _print_affordable(answer: Affordable, arguments: Namespace, options: PlanOpt
         sure = answer.sure
         instead = "" if sure is None else f"; that of {sure.devices} devices of {sure.cluster} is not"
         print_text(f"within the limits as estimated; the far end of the 90% interval is beyond them{instead}")
+    _print_assumptions(answer.chosen, arguments, of_several=False)
     if arguments.output is not None:
         print(f"written to {arguments.output}")
 
 
 def _telling(answer: Affordable) -> tuple[Choice, ...]:
     """The chosen one, and each cluster's fastest and cheapest."""
-    told = {id(answer.chosen)}
+    told = [] if answer.chosen is None else [answer.chosen]
     for cluster in {choice.cluster for choice in answer.choices}:
         there = [choice for choice in answer.choices if choice.cluster == cluster and choice.training is not None]
-        told |= {id(min(there, key=_seconds, default=None)), id(min(there, key=_price, default=None))}
-    return tuple(choice for choice in answer.choices if id(choice) in told)
+        told += [min(there, key=_seconds), min(there, key=_price)] if there else []
+    asked = {(choice.cluster, choice.devices) for choice in told}
+    return tuple(choice for choice in answer.choices if (choice.cluster, choice.devices) in asked)
 
 
 def _seconds(choice: Choice) -> float:
@@ -156,12 +180,6 @@ def _seconds(choice: Choice) -> float:
 
 def _price(choice: Choice) -> float:
     return math.inf if choice.training is None or choice.training.price is None else choice.training.price
-
-
-def _limits(options: PlanOptions) -> str:
-    limits = [f"a budget of {options.budget:,.0f}"] if options.budget is not None else []
-    limits += [f"{options.days:g} days"] if options.days is not None else []
-    return f"within {' and '.join(limits)}"
 
 
 def _print(title: str, choices: tuple[Choice, ...], *, chosen_one: Choice | None = None) -> None:

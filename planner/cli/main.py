@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from profiles.errors import InputError, MachineError, NothingFits
 
@@ -114,6 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _status_of(argv)
     # The process is this command's alone.
+    _open_standard_streams()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     try:
         return _status_of(sys.argv[1:])
@@ -126,7 +127,7 @@ def _status_of(words: Sequence[str]) -> int:
         _run(words)
         print(end="", flush=True)
     except BrokenPipeError:  # the reader has seen enough, as in `cellplan models list | head -1`
-        _discard_stdout()
+        _discard(sys.stdout)
     except (UsageError, InputError, NothingFits, MachineError, OSError, MemoryError, KeyboardInterrupt) as error:
         return _fail(error, words)
     return 0
@@ -149,7 +150,7 @@ def _fail(error: BaseException, words: Sequence[str]) -> int:
     document = describe_failure(error, command=command_of(words))
     failure = document["failure"]
     if isinstance(error, OSError) and error.filename is None:
-        _discard_stdout()  # which may be what failed, with a document half written
+        _discard(sys.stdout)  # which may be what failed, with a document half written
     elif asks_json(words) and _speaks():
         from planner.cli.output import print_json
 
@@ -157,8 +158,11 @@ def _fail(error: BaseException, words: Sequence[str]) -> int:
             print_json(document)
             print(end="", flush=True)
         except OSError:
-            _discard_stdout()
-    print(f"cellplan: error: {failure['message']}", file=sys.stderr)
+            _discard(sys.stdout)
+    try:
+        print(f"cellplan: error: {failure['message']}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
     return int(failure["status"])
 
 
@@ -172,10 +176,21 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0" or "MASTER_ADDR" not in os.environ
 
 
-def _discard_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: what stdout still holds cannot be written."""
+def _discard(stream: TextIO) -> None:
+    """Let the interpreter's last flush go nowhere: what `stream` still holds cannot be written."""
     with suppress(OSError):  # a stand-in for stdout may have no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed: the next file to be opened would take its place, and all
+    that is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free.
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 if __name__ == "__main__":

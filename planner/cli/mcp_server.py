@@ -10,6 +10,7 @@ import inspect
 import json
 import tempfile
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -47,9 +48,7 @@ _NEAREST = Annotated[bool, Field(description="where the tool cannot run the plan
 
 def make_server(store: Path | None) -> MCPServer[Any]:
     """Return the server, whose tools read measured profiles from `store`. Raise ImportError without the package."""
-    from mcp.server.mcpserver import MCPServer
-
-    server: MCPServer[Any] = MCPServer("cellplan", version=VERSION, instructions=INSTRUCTIONS, log_level="WARNING")
+    server = _strict_server("cellplan", version=VERSION, instructions=INSTRUCTIONS, log_level="WARNING")
 
     def estimate(**options: Any) -> Document:
         return api.estimate(_record(EstimateOptions, options, store))
@@ -69,6 +68,35 @@ def make_server(store: Path | None) -> MCPServer[Any]:
     formats = "; ".join(f"{form['format']}: {form['summary']}" for form in api.export_formats())
     server.add_tool(_answering(_export), name="export", description=f"A plan as the files of a tool. {formats}")
     return server
+
+
+def _strict_server(name: str, **settings: Any) -> MCPServer[Any]:
+    """A server that refuses arguments that its tools do not take, and true where a number belongs: its package would
+    pass over the first and take the second for 1."""
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    class Server(MCPServer[Any]):  # type: ignore[misc, unused-ignore]
+        async def call_tool(self, name: str, arguments: Document, context: Any = None) -> Any:
+            tool = next((tool for tool in await self.list_tools() if tool.name == name), None)
+            wrong = None if tool is None else _wrong_argument(tool.input_schema["properties"], arguments)
+            if wrong is not None:
+                raise ToolError(f"{name}: {wrong}")
+            return await super().call_tool(name, arguments, context)
+
+    return Server(name, **settings)
+
+
+def _wrong_argument(properties: Document, arguments: Document) -> str | None:
+    """What is wrong with an argument that pydantic would let pass; None where nothing is."""
+    for name, value in arguments.items():
+        if name not in properties:
+            near = get_close_matches(name, properties, n=1)
+            expected = f"{near[0]}, or another of" if near else "one of"
+            return f"found an unknown argument {name!r}, expected {expected} {', '.join(properties)}"
+        if isinstance(value, bool) and '"boolean"' not in json.dumps(properties[name]):
+            return f"{name}: found {json.dumps(value)}, expected what the tool's schema says"
+    return None
 
 
 def _export(plan: _PLAN, to: _FORMAT, script: _SCRIPT = None, nearest: _NEAREST = False) -> Document:

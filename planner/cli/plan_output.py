@@ -17,7 +17,7 @@ from planner.cli.output import (
     print_text,
     repeats,
 )
-from planner.shared.words import SAFE_TAKEN
+from planner.shared.words import RUN_BY, RUN_BY_NONE, SAFE_TAKEN
 
 if TYPE_CHECKING:
     from planner.one_job.search.certificate import Certificate
@@ -55,6 +55,7 @@ def print_figures(plan: Plan, certificate: Certificate | None = None) -> None:
     print_labelled("plan", [describe_degrees(plan)])
     print_labelled("batch", [first])
     print_labelled("state", others)
+    print_labelled("run by", [sentence for sentence in plan.assumptions if sentence.startswith((RUN_BY, RUN_BY_NONE))])
     print_labelled(
         "rests on",
         [

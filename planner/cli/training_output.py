@@ -15,9 +15,11 @@ def print_training(training: dict[str, Any]) -> None:
 def describe_training(training: dict[str, Any]) -> list[str]:
     """Return sentences about a whole training."""
     said = [
-        f"{training['iterations']} iterations, {_with_interval(training, 'days', '.1f')} days,"
-        f" {_with_interval(training, 'device_hours', ',.0f')} device-hours",
+        f"{training['iterations']} iterations, {_with_interval(training, 'days')} days,"
+        f" {_with_interval(training, 'device_hours')} device-hours",
     ]
+    if training["padding_share"] or training["samples_a_sequence"] != 1:
+        said.append(_filling(training))
     interval_s = training["checkpoint_interval_s"]
     if interval_s is not None:
         every = (
@@ -27,24 +29,37 @@ def describe_training(training: dict[str, Any]) -> list[str]:
         )
         said.append(f"goodput {training['goodput']:.1%}: {training['failures']:.1f} failures expected, {every}")
     said.append(
-        f"price {_with_interval(training, 'price', ',.0f')}: {'; '.join(training['price_basis'])}"
+        f"price {_with_interval(training, 'price')}: {'; '.join(training['price_basis'])}"
         if training["price"] is not None
         else f"no price: {training['price_reason']}"
     )
     said.append(
         f"no energy: {training['energy_reason']}"
         if training["energy_kwh"] is None
-        else f"{_with_interval(training, 'energy_kwh', ',.0f')} kWh, every device at {training['power_share']:.0%} of"
+        else f"{_with_interval(training, 'energy_kwh')} kWh, every device at {training['power_share']:.0%} of"
         " its power throughout, hosts and cooling not counted"
     )
     return said
 
 
-def _with_interval(training: dict[str, Any], name: str, form: str) -> str:
+def _filling(training: dict[str, Any]) -> str:
+    """How much of the sequences samples fill."""
+    if training["padding_share"]:
+        return f"{training['padding_share']:.0%} of all tokens is padding, computed as any: packed (--packing) none is"
+    return f"{training['samples_a_sequence']:.3g} samples packed to a sequence, attention over all of it"
+
+
+def _with_interval(training: dict[str, Any], name: str) -> str:
     """A figure with its 90% interval.
 
-    >>> _with_interval({"days": 2.0, "days_interval_90": [1.5, 2.5]}, "days", ".1f")
-    '2.0 (90%: 1.5 to 2.5)'
+    >>> _with_interval({"days": 212.0, "days_interval_90": [151.5, 252.25]}, "days")
+    '212.0 (90%: 151.5 to 252.2)'
     """
     low, high = training[f"{name}_interval_90"]
-    return f"{training[name]:{form}} (90%: {low:{form}} to {high:{form}})"
+    shown = [_amount(value, ".1f" if name == "days" else ",.0f") for value in (training[name], low, high)]
+    return f"{shown[0]} (90%: {shown[1]} to {shown[2]})"
+
+
+def _amount(value: float, form: str) -> str:
+    """In the form, below ten with as many digits as it takes to see it."""
+    return f"{value:{form}}" if value >= 10 else f"{value:.3g}"

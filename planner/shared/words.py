@@ -36,6 +36,11 @@ SAFE_TAKEN = "the memory of this plan is safe"
 """How the assumption begins that says why a plan was taken that is not quite the fastest."""
 
 
+RUN_BY = "fine-tuning tools that run this plan:"
+RUN_BY_NONE = "none of the fine-tuning tools runs this plan"
+"""How the assumption begins that says whose files the plan of a fine-tuning can be."""
+
+
 def percent(share: float) -> str:
     """A change with its sign, in as many digits as it takes to see it.
 

@@ -139,5 +139,9 @@ def test_html_is_escaped_and_without_scripts(best: Any) -> None:
     page = best._repr_html_()
     assert "<table>" in page
     assert "<script" not in page
+    assert "tokens/s per device" in page
+    assert "memory safe: 100% of its 90% interval fits" in page
+    cells = cellplan.estimate("gpt-tiny", cluster="h100:1x2", global_batch=8)
+    assert cells._repr_html_().count("<th ") < 10 < len(cells.rows()[0])
     assert "&lt;script&gt;" in html_table([{"<script>": "<script>"}])
     assert "and 5 more rows" in html_table([{"stage": number} for number in range(45)])

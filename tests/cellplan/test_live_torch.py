@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cellplan
+from profiles.limits import LIMITS
 from tests import traced_functions, traced_modules
 
 torch = pytest.importorskip("torch")
@@ -55,6 +56,26 @@ def test_a_live_plan_is_found_in_this_process_alone(tmp_path: Any) -> None:
 def test_what_cannot_be_traced_is_said(model: Any, inputs: Any, message: str) -> None:
     with pytest.raises(cellplan.InputError, match=message):
         cellplan.estimate(model, inputs=inputs, **ASKED)
+
+
+def leave(_module: Any, inputs: Any) -> None:
+    raise SystemExit(f"after {len(inputs)}")
+
+
+def test_a_module_that_leaves_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    module = torch.nn.Linear(4, 4)
+    module.register_forward_pre_hook(leave)
+    with pytest.raises(cellplan.InputError, match="SystemExit: after 1"):
+        cellplan.estimate(module, inputs=torch.zeros(2, 4), **ASKED)
+    with pytest.raises(cellplan.InputError, match="same reduction dim"):
+        cellplan.estimate(torch.nn.Linear(4, 4), inputs=torch.zeros(2, 5), **ASKED)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_module_without_end_is_not_traced() -> None:
+    many = torch.nn.Sequential(*[torch.nn.Identity() for _ in range(LIMITS.modules.most)])
+    with pytest.raises(cellplan.InputError, match="20,001 modules in a module, expected at most 20,000"):
+        cellplan.estimate(many, inputs=torch.zeros(2, 4), **ASKED)
 
 
 def test_a_module_that_cannot_be_copied_is_refused() -> None:

@@ -430,7 +430,8 @@ LLAMA = {"model_type": "llama", **SMALL}
             ["'mamba'", "MambaForCausalLM", "docs/models.md", "the nearest known is mamba2"],
         ),
         ({"hidden_size": 4}, ["no model_type", "llama"]),
-        ({"model_type": "llama", "architectures": 3, "vocab_size": 4}, ["hidden_size: found nothing", "at least 1"]),
+        ({"model_type": "llama", "vocab_size": 4}, ["hidden_size: found nothing", "at least 1"]),
+        ({"model_type": "llama", "architectures": 3, "vocab_size": 4}, ["architectures: found 3", "names of classes"]),
         ({k: v for k, v in LLAMA.items() if k != "hidden_size"}, ["hidden_size: found nothing", "an integer"]),
         ({k: v for k, v in LLAMA.items() if k != "intermediate_size"}, ["intermediate_size: found nothing"]),
         (LLAMA | {"hidden_size": None}, ["hidden_size: found null"]),
@@ -457,6 +458,15 @@ LLAMA = {"model_type": "llama", **SMALL}
         ),
         ({"model_type": "qwen3_moe", **SMALL, **MOE, "mlp_only_layers": 2}, ["mlp_only_layers: found 2", "a list"]),
         ({"model_type": "gemma2", **SMALL, "layer_types": ["full_attention"]}, ["layer_types", "3 entries"]),
+        (
+            {"model_type": "qwen3", **SMALL, "num_key_value_heads": 4, "layer_types": ["sliding_attention"] * 3},
+            ["layer_types: found sliding_attention without a window", "a size under sliding_window"],
+        ),
+        ({"model_type": "gpt2", **GPT2, "hidden_size": 64}, ["n_embd: found 48, expected 64, as hidden_size says"]),
+        (
+            LLAMA | {"architectures": ["GPT2LMHeadModel"]},
+            ['architectures: found "GPT2LMHeadModel"', "classes of llama"],
+        ),
     ],
 )
 def test_wrong_config_is_refused_with_file_and_key(tmp_path: Path, config: object, parts: list[str]) -> None:

@@ -133,6 +133,26 @@ def test_a_full_disk_is_the_machine_s_failure() -> None:
     assert done.stderr == "cellplan: error: No space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("streams", "status"),
+    [("2>&-", 2), ("2>/dev/full", 2), ("<&- >&- 2>&-", 2), (">/dev/full 2>/dev/full", 2)],
+)
+def test_what_cannot_be_said_leaves_with_its_status(streams: str, status: int) -> None:
+    command = f"{sys.executable} -m planner.cli.main models show nosuch --json {streams}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_stream_is_no_other_file_s(tmp_path: Path) -> None:
+    """What is opened next would have its number, and what is printed would end there."""
+    words = f"estimate gpt-tiny --cluster a100-80gb:1x2 --tp 1 -o {tmp_path / 'plan.json'}"
+    command = f"{sys.executable} -m planner.cli.main {words} <&- >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).returncode == 0
+    assert load_plan(tmp_path / "plan.json").schema == "cellplan.plan/1"
+
+
 def test_json_stands_alone_on_stdout_and_tables_fit_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ["models", "list"],
@@ -393,7 +413,8 @@ def test_a_profile_run_measures_once_and_compares_the_stage(tmp_path: Path, caps
 def _documented_commands() -> Iterator[list[str]]:
     root = Path(__file__).resolve().parents[2]
     for name in ("README.md", "Makefile"):
-        for line in (root / name).read_text(encoding="utf-8").splitlines():
+        text = (root / name).read_text(encoding="utf-8").replace("\\\n", " ").replace("&&", "\n")
+        for line in text.splitlines():
             words = line.strip().removeprefix("$ ").removeprefix("$(BIN)/")
             if words.startswith("cellplan "):
                 yield shlex.split(words, comments=True)[1:]

@@ -72,3 +72,15 @@ def test_what_fails_is_the_error_of_the_call() -> None:
     assert "a tool runs no code" in code.content[0].text
     assert "no plan fits" in nothing.content[0].text
     assert "plan: schema: found nothing" in plan.content[0].text
+
+
+def test_what_no_tool_takes_is_refused() -> None:
+    _, unknown, truth, file = ask(
+        ("estimate", {**CASE, "global_batches": 8}),
+        ("estimate", {**CASE, "tp": True}),
+        ("plan", {**CASE, "output": "plan.json"}),
+    )
+    assert [answer.is_error for answer in (unknown, truth, file)] == [True] * 3
+    assert "unknown argument 'global_batches', expected global_batch, or another of" in unknown.content[0].text
+    assert "tp: found true" in truth.content[0].text
+    assert "unknown argument 'output'" in file.content[0].text

@@ -367,9 +367,14 @@ def test_code_is_reached_by_one_gate() -> None:
         "UserFactory(": {
             "models_zoo/user_code.py",
             "estimator/frontends/load_worker.py",
+            # Names for objects that a Python user handed over: nothing is imported by them.
+            "estimator/frontends/jax_function.py",
+            "estimator/frontends/live.py",
+            "estimator/frontends/torch_module.py",
         },
         "UserCode(": {"models_zoo/user_code.py", "planner/shared/options/code.py"},
         "import_module(": {
+            "cellplan/__init__.py",
             "estimator/frontends/factory.py",
             "planner/cli/main.py",
             "planner/many_jobs/policies/catalogue.py",
@@ -384,7 +389,7 @@ def test_code_is_reached_by_one_gate() -> None:
         "joblib": set(),
         "marshal": set(),
         "allow_pickle": set(),
-        "exec(": {"profiles/records.py"},  # methods of records, from their fields' names, as the library has it
+        "exec(": {"profiles/record_methods.py"},  # methods of records, from their fields' names, as the library has it
     }
     texts = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")

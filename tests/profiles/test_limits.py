@@ -16,6 +16,7 @@ from profiles.errors import InputError
 from profiles.files import parse_json, read_json, read_text, read_toml, text_lines
 from profiles.limits import LIMITS, MIB
 from profiles.numerals import read_number, read_whole
+from profiles.opening import open_at_once
 from profiles.yaml_files import parse_yaml, read_yaml
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -45,6 +46,22 @@ def test_nothing_but_a_regular_file_is_opened(tmp_path: Path) -> None:
         assert time.process_time() - began < 5
     with pytest.raises(InputError, match="embedded null"):
         read_text("a\0b")
+
+
+def test_what_has_no_end_is_not_waited_for(tmp_path: Path) -> None:
+    """As the kernel's log, which calls itself a regular file."""
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(tmp_path / "log", os.O_WRONLY)
+    try:
+        os.write(writer, b"so far")
+        with open_at_once(tmp_path / "log") as file:
+            assert file.read(2) == b"so"
+            with pytest.raises(BlockingIOError, match="no end"):
+                file.read(100)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path) -> None:

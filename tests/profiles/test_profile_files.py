@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from profiles import files
 from profiles.errors import InputError, MachineError
-from profiles.files import parse_json, read_json, read_text, write_atomically
+from profiles.files import check_folder, parse_json, read_json, read_text, write_atomically
 from profiles.yaml_files import parse_yaml, read_yaml
 
 REPOSITORY = Path(__file__).parents[2]
@@ -178,3 +178,14 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next_write(tmp_path
     write_atomically(path, "newer")
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name, living, *others}
     assert path.read_text(encoding="utf-8") == "newer"
+
+
+def test_links_that_lead_to_each_other_are_no_file(tmp_path: Path) -> None:
+    (tmp_path / "first").symlink_to("second")
+    (tmp_path / "second").symlink_to("first")
+    with pytest.raises(MachineError, match="Too many levels of symbolic links"):
+        write_atomically(tmp_path / "first", "x")
+    with pytest.raises(InputError, match="--output"):
+        check_folder(tmp_path / "first", where="plan", key="--output")
+    with pytest.raises(InputError, match="Too many levels of symbolic links"):
+        read_text(tmp_path / "first")

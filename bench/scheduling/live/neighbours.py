@@ -52,10 +52,10 @@ class CrowdedCells(EstimatedCells):
 
     def hardware(self, pool: str, devices: int) -> Hardware:
         """With so many workers busy on every node as the pool has there."""
-        alone = super().hardware(pool, devices)
-        if not alone.device.contention:
+        alone, workers = super().hardware(pool, devices), self.pools[pool].devices_per_node
+        # A job that fills its nodes has no neighbour: its own workers slow each other while they are busy.
+        if not alone.device.contention or devices % workers == 0:
             return alone
-        workers = self.pools[pool].devices_per_node
         device = replace(alone.device.among(workers), contention=())
 
         def busy(group: NodeGroup) -> NodeGroup:

@@ -14,6 +14,7 @@ from models_zoo.catalogue import load_model, model_names
 from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.figures import count_setup_flops
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
 from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits
 from planner.shared.inputs import open_existing
@@ -176,6 +177,7 @@ class _Question:
                 return taken.reason
             short = taken.evaluation.out_of_memory
             if short is None:
+                count_setup_flops(taken.setup)
                 return None
             capacity = taken.evaluation.device_memory_bytes[short.stage]
             return f"stage {short.stage} lacks {(short.needed_bytes - capacity) / 2**30:.1f} GiB a device"

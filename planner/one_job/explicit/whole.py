@@ -24,6 +24,8 @@ def read_whole(options: WholeTrainingOptions) -> WholeTraining | None:
     return WholeTraining(
         tokens=options.train_tokens,
         samples=options.train_samples,
+        sample_tokens=options.packing or options.padding,
+        packed=options.packing is not None,
         failures_per_device_day=options.failure_rate,
         checkpoint_s=options.checkpoint_time,
         restart_s=options.restart_time,
@@ -59,6 +61,9 @@ def train_by(whole: WholeTraining, iteration: Iteration, *, model: str) -> Train
     never ends, and for the price of a device that the cluster has not."""
     if whole.tokens is not None and not iteration.seq_len:
         refuse("--train-tokens", f"{whole.tokens:g}", f"none: {model} has no tokens (--train-samples)")
+    if whole.sample_tokens is not None and whole.sample_tokens > iteration.seq_len:
+        flag = "--packing" if whole.packed else "--padding"
+        refuse(flag, f"{whole.sample_tokens:g}", f"at most the {iteration.seq_len} tokens of a sequence (--seq-len)")
     training = train_wholly(whole, iteration)
     if isinstance(training, Infeasible):
         refuse("--failure-rate", training.reason, "a training that ends")

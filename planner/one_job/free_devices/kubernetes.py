@@ -16,6 +16,7 @@ from typing import Any
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, is_slice
 from planner.one_job.free_devices.schema import Container, KubernetesNode, Pod
 from profiles.errors import InputError
+from profiles.limits import LIMITS
 from profiles.schema import validate
 
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -47,7 +48,9 @@ def read_kubernetes(
     file). InputError names item and key."""
     items = _items(data, where)
     told = _of_kind(items, "Pod") + (_of_kind(_items(*pods), "Pod") if pods else [])
-    nodes = [validate(KubernetesNode, item, where=at) for at, item in _of_kind(items, "Node")]
+    stated = _of_kind(items, "Node")
+    LIMITS.nodes.check(len(stated), where=where, key="items")
+    nodes = [validate(KubernetesNode, item, where=at) for at, item in stated]
     if not nodes:
         kinds = ", ".join(sorted({str(item.get("kind")) for _, item in items})) or "no item"
         expected = "nodes, as `kubectl get nodes -o json` has them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from estimator.profiling.device_name import catalogue_name
 from profiles.errors import InputError
@@ -51,6 +52,7 @@ class FreeNodes:
     notes: tuple[str, ...]
 
 
+@lru_cache(maxsize=1024)
 def device_type(said: str) -> str:
     """The catalogue's name of a GPU that a manager calls `said`; a name of the same style where it has none.
 
@@ -67,11 +69,13 @@ def device_type(said: str) -> str:
     return OTHER_NAMES.get(name, name)
 
 
+@lru_cache(maxsize=1024)
 def in_catalogue(device: str) -> bool:
     """Whether the catalogue has a device of that very name."""
     return device in device_names()
 
 
+@lru_cache(maxsize=1024)
 def is_slice(said: str) -> bool:
     """Whether `said` names a part of a GPU: a MIG instance, or a GPU that several share in turn."""
     return MIG.search(said) is not None or said.upper().endswith("-SHARED")

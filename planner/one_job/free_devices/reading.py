@@ -103,10 +103,14 @@ def _cluster_of(nodes: Sequence[FreeNode], where: str) -> tuple[Cluster, tuple[F
     usable = {(node.device, node.devices) for node in nodes_of_catalogue if node.free}
     kept = tuple(node for node in nodes_of_catalogue if (node.device, node.devices) in usable)
     notes = count_nodes(
-        (f"{node.name} ({node.said})" for node in nodes if node not in nodes_of_catalogue),
+        (f"{node.name} ({node.said})" for node in nodes if not in_catalogue(node.device)),
         f"{where}: GPUs that the catalogue does not have are left out",
     ) + count_nodes(
-        (f"{node.name} ({node.devices} {node.device})" for node in nodes_of_catalogue if node not in kept),
+        (
+            f"{node.name} ({node.devices} {node.device})"
+            for node in nodes_of_catalogue
+            if (node.device, node.devices) not in usable
+        ),
         f"{where}: nodes of a kind of which none has a free GPU are left out",
     )
     if not kept:

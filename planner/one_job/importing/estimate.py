@@ -24,6 +24,7 @@ from planner.one_job.tools.base.pipeline import with_blocks
 from planner.one_job.tools.base.tool import load
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import load_place, open_existing
+from planner.shared.options.common import Launcher, Tool
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.plan_file import save_plan
@@ -34,6 +35,7 @@ from profiles.store import ProfileStore
 READERS: dict[str, str] = {
     name.removesuffix("-toml"): tool.read for name, tool in TOOLS.items() if tool.read is not None
 }
+READERS["trainer"] = READERS["peft"]
 """By launcher, what reads its settings."""
 
 OWN_CHOICE = ("software", "devices")
@@ -70,6 +72,11 @@ def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = 
             write_atomically(imported.model.reference or "", json.dumps(imported.model.config, indent=2) + "\n")
         save_plan(estimated.plan, options.output)
     return result
+
+
+def tool_of_launcher(launcher: Launcher) -> Tool:
+    """Return the tool whose plans are compared with a launcher's settings."""
+    return "peft" if launcher == "trainer" else launcher
 
 
 def place_model(imported: Imported, output: Path | None) -> NamedModel:

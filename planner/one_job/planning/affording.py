@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from estimator.pricing.training import Training, WholeTraining, is_surely_within, over_limits
+from estimator.pricing.training import Training, WholeTraining, is_surely_within, over_limits, say_limits
 from planner.one_job.explicit.whole import read_whole
 from planner.one_job.planning.choices import Choice, best_choice, each_cluster, fewer_devices
 from planner.shared.inputs import load_any_place
@@ -24,6 +24,11 @@ class Affordable:
     choices: tuple[Choice, ...]
     chosen: Choice | None
     nothing: tuple[Choice, ...] = ()
+
+    @property
+    def limits(self) -> str:
+        """Return the budget and the days as a phrase."""
+        return say_limits(self.whole)
 
     @property
     def sure(self) -> Choice | None:
@@ -58,6 +63,7 @@ class Affordable:
             "days": self.whole.days,
             "surely_within": None if self.sure is None else self.choices.index(self.sure),
             "nearest_miss": None if self.chosen else describe_miss(self),
+            "assumption_effects": [] if self.chosen is None else [asdict(effect) for effect in self.chosen.effects()],
         }
 
 
@@ -157,9 +163,7 @@ def describe_miss(answer: Affordable) -> str | None:
 
 
 def _nothing(options: AffordOptions, answer: Affordable) -> str:
-    limits = [f"a budget of {options.budget:,.0f}"] if options.budget is not None else []
-    limits += [f"{options.days:g} days"] if options.days is not None else []
     clusters = " or ".join((options.cluster, *options.beside))
     miss = describe_miss(answer)
     nearest = "no plan fits" if miss is None else f"the nearest miss is {miss}"
-    return f"{options.model} on {clusters}: nothing is within {' and '.join(limits)}; {nearest}"
+    return f"{options.model} on {clusters}: nothing is within {answer.limits}; {nearest}"

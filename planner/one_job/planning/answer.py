@@ -16,6 +16,7 @@ from planner.shared.inputs import load_any_place, open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
+from profiles.errors import NothingFits
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
@@ -105,8 +106,16 @@ def _search(options: PlanOptions) -> PlanAnswer:
 
         explanation = explain_model(options)
         if not asked:
-            return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
-    planned = plan_model(options)
+            return PlanAnswer(
+                plan=explanation.plan,
+                certificate=explanation.certificate,
+                explanation=explanation,
+                effects=explanation.effects,
+            )
+    try:
+        planned = plan_model(options)
+    except NothingFits as failure:
+        raise NothingFits(f"{failure}{_what_to_try(str(failure), options)}", result=failure.result) from None
     why: tuple[WhyNot, ...] = ()
     if asked and planned.best is not None and planned.request is not None:
         from planner.one_job.planning.why import explain_why_not
@@ -116,6 +125,14 @@ def _search(options: PlanOptions) -> PlanAnswer:
     return PlanAnswer(
         plan=planned.plan, certificate=certificate, explanation=explanation, effects=planned.effects, why=why
     )
+
+
+def _what_to_try(reason: str, options: PlanOptions) -> str:
+    """What may help where memory lacks."""
+    if "GiB a device" not in reason:
+        return ""
+    narrower = f", --qlora {options.lora} holds frozen weights in 4 bits" if options.lora else ""
+    return f" (--largest seq-len, micro-batch or model tells what fits{narrower})"
 
 
 def _asked(options: PlanOptions) -> tuple[Asked, ...]:

@@ -4,14 +4,15 @@ several clusters to rent."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from estimator.pricing.training import Training, WholeTraining
+from planner.one_job.explicit.effects import Effect
 from planner.one_job.explicit.whole import describe_training, read_whole
 from planner.one_job.planning.searching import Planned, plan_model
 from planner.one_job.planning.whole_training import train_plan
-from planner.one_job.search.best import Best, find_best
+from planner.one_job.search.best import Best, effects_of, find_best
 from planner.one_job.search.spaces.objectives import plan_amount
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.shared.inputs import load_any_place
@@ -31,7 +32,7 @@ STEP = 0.06
 class Choice:
     """One answer: the best plan under some limit, what an iteration of it takes of each objective (None where nothing
     tells), and the memory that its fullest device needs with its reserve. `plan` None: nothing fits, `reason` says why.
-    """
+    `best` is what the search found, where it was the exact one."""
 
     cluster: str
     devices: int
@@ -42,6 +43,7 @@ class Choice:
     cost: float | None = None
     energy_j: float | None = None
     training: Training | None = None
+    best: Best | None = field(default=None, repr=False, compare=False)
 
     @property
     def iteration_time_s(self) -> float | None:
@@ -52,6 +54,10 @@ class Choice:
     def described_training(self) -> dict[str, Any] | None:
         """The whole training as a value that `json.dumps` takes."""
         return None if self.training is None else describe_training(self.training)
+
+    def effects(self) -> tuple[Effect, ...]:
+        """Return what the assumptions that move the plan's figures most are worth."""
+        return () if self.best is None else effects_of(self.best)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the choice as values that `json.dumps` takes; the plan by its degrees."""
@@ -202,6 +208,7 @@ def _choice(planned: Planned, options: SearchOptions, whole: WholeTraining | Non
         proved=plan.provenance.optimality_proved,
         cost=amounts["cost"],
         energy_j=amounts["energy"],
+        best=best,
         training=None if whole is None else train_plan(whole, plan, load_any_place(options.cluster)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -44,7 +45,7 @@ class Lack:
 
     reason: str
     reliefs: tuple[Relief, ...]
-    nearest: dict[str, Any] | None = None
+    nearest: Mapping[str, Any] | None = None
 
 
 def explain_model(options: PlanOptions) -> Explanation:

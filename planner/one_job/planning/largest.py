@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from estimator.frontends.load import load_any_model
+from planner.one_job.explicit.effects import Effect
 from planner.one_job.explicit.largest import Largest, largest_model, largest_number, length_candidates
 from planner.one_job.planning.searching import plan_model, read_best
 from planner.one_job.search.best import find_best
@@ -23,10 +24,11 @@ FEW_FAMILIES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class LargestPlan:
-    """The best plan at the largest size that fits."""
+    """The best plan at the largest size that fits, and what the assumptions that move it most are worth."""
 
     plan: Plan
     largest: Largest
+    effects: tuple[Effect, ...] = ()
 
 
 def find_largest(options: LargestOptions) -> LargestPlan:
@@ -41,10 +43,11 @@ def find_largest(options: LargestOptions) -> LargestPlan:
     if chosen is None:
         message = f"{options.model} on {options.cluster}: no {options.largest} fits; {largest.next_reason}"
         raise NothingFits(message, result={"plan": None, "largest": largest.as_dict()})
-    plan = plan_model(chosen).plan
+    planned = plan_model(chosen)
+    plan = planned.plan
     if options.output is not None:
         save_plan(plan, options.output)
-    return LargestPlan(plan=plan, largest=largest)
+    return LargestPlan(plan=plan, largest=largest, effects=planned.effects)
 
 
 def _longest(options: SearchOptions) -> tuple[Largest, SearchOptions | None]:

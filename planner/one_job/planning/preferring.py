@@ -8,11 +8,9 @@ from dataclasses import replace
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.headroom import memory_fit, memory_half_width, safe_memory_bytes
 from estimator.pricing.outcome import Evaluation
-from planner.one_job.search.best import Best, describe_found, find_best, sum_counts
+from planner.one_job.search.best import Best, BestSearch, describe_found, sum_counts
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
-from planner.one_job.search.spaces.space import fills_evenly
-from planner.one_job.search.varied import with_device
 from planner.shared.words import SAFE_TAKEN
 from profiles.errors import NothingFits
 
@@ -26,16 +24,17 @@ def find_preferred(request: SearchRequest, *, progress: Progress | None = None) 
     """Return the best plan; where its memory is not `safe`, the best of those that need no more than is safe, if that
     is within `EQUALLY_FAST`: an assumption says what the other one would gain. Raise NothingFits as `find_best`.
 
-    Both searches prove what they find: the first that nothing is better, the second that nothing better needs so
-    little memory.
+    Both searches prove what they find: the first that nothing is better, the second, which goes on where that ended,
+    that nothing better needs so little memory.
     """
-    best = find_best(request, progress=progress)
+    search = BestSearch(request, within=1 + EQUALLY_FAST, progress=progress)
+    best = search.find()
     verdict = memory_fit(best.winner.evaluation).verdict
     if verdict == "safe":
         return best
     most = best.winner.found.value * (1 + EQUALLY_FAST)
     try:
-        safe = find_best(_with_safe_memory(request, best), below=most, progress=progress)
+        safe = search.find_with_less(_with_safe_memory(request, best), most)
     except NothingFits:
         return best
     return _preferred(request, best, safe)
@@ -85,12 +84,6 @@ def _with_safe_memory(request: SearchRequest, best: Best) -> SearchRequest:
         context_bytes = part.evaluator.recipe.software.memory.context_bytes
         return safe_memory_bytes(device.memory_bytes, context_bytes, half_width)
 
-    if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
-        # What has been priced for the request is not priced again.
-        part = request.spaces[0]
-        narrowed = replace(part, space=replace(part.space, memory_below=safe_bytes(part) + 1))
-        return replace(request, spaces=(narrowed,))
-    for part in request.spaces:
-        most_bytes = safe_bytes(part)
-        request = with_device(request, part.device, lambda device: replace(device, memory_bytes=most_bytes))  # noqa: B023
-    return request
+    # Plans take as long as before: what has been priced for the request is not priced again.
+    spaces = (replace(part, space=replace(part.space, memory_below=safe_bytes(part) + 1)) for part in request.spaces)
+    return replace(request, spaces=tuple(spaces))

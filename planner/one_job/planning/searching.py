@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.evaluate import evaluate
 from models_zoo.layers import TracedLayer
-from planner.one_job.explicit.effects import Effect, assumption_effects
+from planner.one_job.explicit.effects import Effect
 from planner.one_job.explicit.whole import prices_of
 from planner.one_job.planning.preferring import find_preferred
 from planner.one_job.planning.whole_training import with_prices
-from planner.one_job.search.best import Best, find_best
+from planner.one_job.search.best import Best, effects_of, find_best
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.shared.inputs import open_existing
 from planner.shared.options.choices import off_defaults_sentence
@@ -62,16 +61,13 @@ def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] 
             best = find_preferred(request, progress=options.say)
         else:
             best = find_best(request, progress=options.say)
-        effects = () if find is not None else _effects(best)
+        if find is None and options.fine_tunes and options.tool is None:
+            from planner.one_job.exporting.runners import say_runners
+
+            said = (*best.plan.assumptions, say_runners(best.plan, options.user_code))
+            best = replace(best, plan=replace(best.plan, assumptions=said))
+        effects = () if find is not None else effects_of(best)
     return Planned(plan=best.plan, request=request, best=best, effects=effects)
-
-
-def _effects(best: Best) -> tuple[Effect, ...]:
-    """What the assumptions that move the best plan's figures most are worth."""
-    winner, pricing = best.winner, best.winner.space.pricing
-    return assumption_effects(
-        winner.setup, winner.evaluation, best.plan.assumptions, lambda setup: evaluate(setup, pricing)
-    )
 
 
 def read_best(options: SearchOptions, *, store: ProfileStore | None) -> SearchRequest:

@@ -29,7 +29,7 @@ from planner.shared.plan import Plan
 from planner.shared.plan_checks import check_places, load_plan_model
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, NothingFits
-from profiles.files import check_folder
+from profiles.files import check_folder, resolved
 from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
@@ -113,7 +113,7 @@ def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
         backend="nccl" if on_gpu else "gloo",
         timeout_s=options.timeout,
         threads=options.threads,
-        data=None if options.data is None else str(options.data.resolve()),
+        data=None if options.data is None else str(resolved(options.data)),
         data_dtype=options.data_dtype,
     )
 

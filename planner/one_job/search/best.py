@@ -6,18 +6,22 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import Setup
-from estimator.schedules.simulate import simulate_schedule
+from estimator.pricing.recipe import Setup, ZeroStage
+from estimator.schedules.simulate import total_by_events_s
+from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.exact import SearchResult, search, search_parts
+from planner.one_job.search.exact import Search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
-from planner.one_job.search.spaces.found import Counts, Found
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.found import Counts, Found, SearchResult
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.software import split_by_software
 from planner.one_job.search.spaces.space import fills_evenly
 from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
@@ -38,14 +42,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A plan of the search, evaluated by itself. `simulated_s`: the iteration by events, None where the closed form is
-    all there is."""
+    """A plan of the search, evaluated by itself."""
 
     found: Found
     space: DeviceSpace
     setup: Setup
     evaluation: Evaluation
-    simulated_s: float | None
+
+    @cached_property
+    def simulated_s(self) -> float | None:
+        """The iteration by events, None where the closed form is all there is."""
+        return simulated_s(self.setup, self.evaluation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +72,65 @@ class Best:
         return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
 
 
+def effects_of(best: Best) -> tuple[Effect, ...]:
+    """Return what the assumptions that move the best plan's figures most are worth."""
+    winner, pricing = best.winner, best.winner.space.pricing
+    return assumption_effects(
+        winner.setup, winner.evaluation, best.plan.assumptions, lambda setup: evaluate(setup, pricing)
+    )
+
+
 def find_best(request: SearchRequest, *, below: float = math.inf, progress: Progress | None = None) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
     fits."""
-    groups = _search_of_groups(request, progress, below)
-    least = min(below, _just_above(groups))
-    results = [(part, _search_one(request, part, least, progress)) for part in request.spaces]
-    return _best_of(request, results, groups, below)
+    return BestSearch(request, progress=progress).find(below)
+
+
+class BestSearch:
+    """The search for the best plan of a request, which goes on where it ended for one that needs less memory: plans of
+    up to `within` times the best one's value stay in sight."""
+
+    def __init__(self, request: SearchRequest, *, within: float = 1.0, progress: Progress | None = None) -> None:
+        self._request, self._within, self._progress = request, within, progress
+        self._searches: list[Search] = []
+        self._groups: MixedSearch | None = None
+
+    def find(self, below: float = math.inf) -> Best:
+        """Return the best plan of a value less than `below`. Raise NothingFits where none fits."""
+        request, progress = self._request, self._progress
+        self._groups = groups = _search_of_groups(request, progress, below, self._within)
+        least = min(below, _just_above(groups))
+        self._searches = [
+            Search(
+                part.space,
+                part.evaluator,
+                ((None, least),),
+                lambda devices, part=part: request.weight(part, devices),  # type: ignore[misc]
+                _reported(part, progress),
+                self._within,
+            )
+            for part in _parts_of(request)
+        ]
+        return _best_of(request, self._run(request), groups, below)
+
+    def find_with_less(self, narrower: SearchRequest, below: float) -> Best:
+        """Return the best plan of the request with less memory (`memory_below` of its spaces), of a value less than
+        `below`, which is no more than `within` times what `find` found. Raise NothingFits where there is none."""
+        if self._groups is not None:
+            self._groups.narrow(narrower, below)
+        for part, search_of_part in zip(_parts_of(narrower), self._searches, strict=True):
+            search_of_part.narrow(part.space, below)
+        return _best_of(narrower, self._run(narrower), self._groups, below)
+
+    def _run(self, request: SearchRequest) -> list[tuple[DeviceSpace, SearchResult]]:
+        limit = request.limit
+        return [(part, each.run(limit)[0]) for part, each in zip(_parts_of(request), self._searches, strict=True)]
+
+
+def _parts_of(request: SearchRequest) -> list[DeviceSpace]:
+    """The spaces of `request`, each of one software."""
+    return [part for whole in request.spaces for part in split_by_software(whole)]
 
 
 def find_best_parts(
@@ -82,25 +140,34 @@ def find_best_parts(
     narrower constraints, and are searched together. Each has the work of its own `limit`, which is the same for all."""
     of_groups = [_search_of_groups(part, progress) for part in parts]
     below = [_just_above(groups) for groups in of_groups]
-    by_space = [
-        search_parts(
-            whole.space,
-            whole.evaluator,
-            [part.spaces[number].space.constraints for part in parts],
-            weight=lambda devices, whole=whole: request.weight(whole, devices),  # type: ignore[misc]
-            below=below,
-            most_families=request.limit,
-            progress=_reported(whole, progress),
-        )
-        for number, whole in enumerate(request.spaces)
-    ]
+    by_part: list[list[tuple[DeviceSpace, SearchResult]]] = [[] for _ in parts]
+    for number, whole in enumerate(request.spaces):
+        for own in split_by_software(whole):
+            open_there = own.space.constraints.zero
+            narrowed = [_under(part.spaces[number].space.constraints, open_there) for part in parts]
+            results = search_parts(
+                own.space,
+                own.evaluator,
+                narrowed,
+                weight=lambda devices, own=own: request.weight(own, devices),  # type: ignore[misc]
+                below=below,
+                most_families=request.limit,
+                progress=_reported(own, progress),
+            )
+            for searched, limits, result in zip(by_part, narrowed, results, strict=True):
+                searched.append((replace(own, space=replace(own.space, constraints=limits)), result))
     best: list[Best | None] = []
-    for part, groups, results in zip(parts, of_groups, zip(*by_space, strict=True), strict=True):
+    for part, groups, searched in zip(parts, of_groups, by_part, strict=True):
         try:
-            best.append(_best_of(part, list(zip(part.spaces, results, strict=True)), groups))
+            best.append(_best_of(part, searched, groups))
         except NothingFits:
             best.append(None)
     return tuple(best)
+
+
+def _under(constraints: Constraints, stages: tuple[ZeroStage, ...]) -> Constraints:
+    """`constraints` under those of their stages of ZeRO that are in `stages`."""
+    return replace(constraints, zero=tuple(zero for zero in constraints.zero if zero in stages))
 
 
 def _best_of(
@@ -134,14 +201,16 @@ def _best_of(
     )
 
 
-def _search_of_groups(request: SearchRequest, progress: Progress | None, below: float = math.inf) -> MixedSearch | None:
+def _search_of_groups(
+    request: SearchRequest, progress: Progress | None, below: float = math.inf, within: float = 1.0
+) -> MixedSearch | None:
     """The search of plans of less than `below` on several groups of devices, which has found some good plan where that
     was quick; None where there is one group, which plans fill evenly: such a request does without the modules."""
     if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
         return None
     from planner.one_job.search.mixed.search import begin_mixed
 
-    groups = begin_mixed(request, most=request.limit, progress=progress)
+    groups = begin_mixed(request, most=request.limit, progress=progress, within=within)
     groups.value = below  # what is not less is no plan to be found
     if len(request.spaces) == len(groups.space.groups) == 2 and not groups.nothing:
         # All devices of two types together are most often the fastest: that bounds what each can do alone.
@@ -169,18 +238,6 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
         ),
         setup=setup,
         evaluation=evaluation,
-        simulated_s=simulated_s(setup, evaluation),
-    )
-
-
-def _search_one(request: SearchRequest, part: DeviceSpace, below: float, progress: Progress | None) -> SearchResult:
-    return search(
-        part.space,
-        part.evaluator,
-        weight=lambda devices: request.weight(part, devices),
-        below=below,
-        most_families=request.limit,
-        progress=_reported(part, progress),
     )
 
 
@@ -221,9 +278,7 @@ def evaluate_found(plan: Found, part: DeviceSpace) -> Candidate:
     took = evaluation.iteration_time_s
     if not math.isclose(took, plan.iteration_time_s, rel_tol=SAME):
         raise RuntimeError(f"priced at {plan.iteration_time_s} s in bulk and at {took} s by itself")
-    return Candidate(
-        found=plan, space=part, setup=setup, evaluation=evaluation, simulated_s=simulated_s(setup, evaluation)
-    )
+    return Candidate(found=plan, space=part, setup=setup, evaluation=evaluation)
 
 
 def pipeline_steps(setup: Setup) -> int:
@@ -237,10 +292,10 @@ def simulated_s(setup: Setup, evaluation: Evaluation) -> float | None:
     pipeline = evaluation.pipeline
     if pipeline is None or len(setup.stages) == 1 or pipeline_steps(setup) > LIMITS.steps.most:
         return None
-    events = simulate_schedule(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
+    events_s = total_by_events_s(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
     breakdown = evaluation.breakdown
     busy_s = evaluation.iteration_time_s - pipeline.sync_s - pipeline.optimizer_s - breakdown.offload_s
-    return events.total_s + (evaluation.iteration_time_s - busy_s)
+    return events_s + (evaluation.iteration_time_s - busy_s)
 
 
 def _plan_of(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -19,14 +20,14 @@ from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.records import Family
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.families import PricedFamily, price_node
-from planner.one_job.search.nodes import Node, open_leaves, still_open
-from planner.one_job.search.opening import OpenedWay, WayOpener
+from planner.one_job.search.nodes import Node, bound_anew, open_leaves, still_open
+from planner.one_job.search.opening import OpenedWay, WayOpener, spare_bytes_of
 from planner.one_job.search.parts import Asking, Part, make_part
 from planner.one_job.search.spaces.constraints import Constraints
-from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
+from planner.one_job.search.spaces.found import Counts, Found, SearchResult
 from planner.one_job.search.spaces.space import Space, recompute_rules, ways_of
 from planner.one_job.search.way_order import WayOrder
-from profiles.records import dataclass, replace
+from profiles.records import replace
 
 RUNNERS_UP = 5
 FIRST_OPENED, MOST_OPENED = 8, 2048
@@ -44,19 +45,6 @@ Progress = Callable[[int, float, float], None]
 """Called with families priced, the least that any plan left could take, and the best value so far (inf: none)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """`best` None: nothing fits, and `nearest` lacks least. `lower_bound`: no plan of the space has a smaller value;
-    equal to the best's where `proved`. `runners_up`: the best plan each of other ways or schedules, of those priced."""
-
-    best: Found | None
-    nearest: Found | None
-    runners_up: tuple[Found, ...]
-    lower_bound: float
-    proved: bool
-    counts: Counts
-
-
 def search(
     space: Space,
     evaluator: BulkEvaluator,
@@ -70,7 +58,7 @@ def search(
 
     `most_families` limits the work: what is then left gives the lower bound, and the gap.
     """
-    return _Search(space, evaluator, ((None, below),), weight, progress).run(most_families)[0]
+    return Search(space, evaluator, ((None, below),), weight, progress).run(most_families)[0]
 
 
 def search_parts(
@@ -89,12 +77,13 @@ def search_parts(
     if not parts:
         return ()
     wanted = tuple(zip(parts, below or [math.inf] * len(parts), strict=True))
-    return _Search(space, evaluator, wanted, weight, progress).run(most_families)
+    return Search(space, evaluator, wanted, weight, progress).run(most_families)
 
 
-class _Search:
+class Search:
     """The state of one search through some parts of a space (None: all of it), each with what a plan of it has to be
-    below. `waiting`: nodes as a heap."""
+    below. `waiting`: nodes as a heap. Plans of up to `within` times the best value stay in sight: so far the search of
+    all of the space can go on once they may need less memory (`narrow`)."""
 
     def __init__(
         self,
@@ -102,18 +91,21 @@ class _Search:
         evaluator: BulkEvaluator,
         parts: Sequence[tuple[Constraints | None, float]],
         weight: Callable[[int], float],
-        progress: Progress | None,
+        progress: Progress | None = None,
+        within: float = 1.0,
     ) -> None:
         self.space, self.evaluator, self.progress = space, evaluator, progress
         self.ways = ways_of(space)
         self.opener = WayOpener(space, self.ways, evaluator, weight)
         self.order = WayOrder(space, self.ways, evaluator, self.opener.slots, weight)
-        self.parts = [make_part(space, self.ways, limits, below) for limits, below in parts]
+        self.parts = [make_part(space, self.ways, limits, below, within) for limits, below in parts]
         self.whole = self.parts[0] if self.parts[0].limits is None else None
         self.waiting: list[Node] = []
+        self.priced: list[Node] = []
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
-        self.families = self.plans = self.out_of_memory = self.serial = 0
+        self.families = self.plans = self.out_of_memory = 0
+        self.numbers = count(1)
         self.opened: set[int] = set()
         self.plunged: set[tuple[int, Part]] = set()
         self.opened_together, self.summed_together = FIRST_OPENED, FIRST_SUMMED
@@ -134,6 +126,21 @@ class _Search:
                 self._go_on(heapq.heappop(self.waiting))
         return tuple(map(self._result, self.parts))
 
+    def narrow(self, space: Space, below: float) -> None:
+        """Make `run` go on for the best plan of `space`, the same with less memory, of a value less than `below`, which
+        is no more than `within` times the best plan's. What is known of plans still bounds them; counts begin anew."""
+        self.space = space
+        self.opener.spare_bytes = spare_bytes_of(space, self.evaluator)
+        self.parts = [make_part(space, self.ways, None, below)]
+        self.whole = self.parts[0]
+        self.families = self.plans = self.out_of_memory = 0
+        self.by_way, self.opened = {}, set()
+        nodes, self.waiting, self.priced = [*self.waiting, *self.priced], [], []
+        for node in nodes:
+            node.asking = tuple(replace(asking, part=self.whole) for asking in node.asking)
+            node.summed &= node.least_s is not None
+            self._push(node)
+
     def _go_on(self, node: Node) -> None:
         if self._is_settled(node, node.bound):
             return
@@ -145,6 +152,9 @@ class _Search:
         elif node.by_state_s is None:
             for each in self._share(node):
                 self._push(each)
+        elif node.spare_bytes != self.opener.spare_bytes:
+            bound_anew(node, self.opener.spare_bytes, self.opener.factor(node.open.degrees))
+            self._push(node)
         else:
             self._price(node)
 
@@ -212,7 +222,7 @@ class _Search:
 
     def _open_next(self, ahead: float) -> None:
         """The ways that come next, each schedule under every rule of state, bounded together."""
-        below = max((part.value for part in self.parts if not part.closed), default=math.inf) * (1 - ROUNDING)
+        below = max((part.wanted_below for part in self.parts if not part.closed), default=math.inf)
         until = max(ahead, self.waiting[0].bound) * AHEAD if self.waiting else math.inf
         ways = self.order.take(self.opened_together, below=below, until=until)
         opened = [each for way in ways for each in self._opened(way)]
@@ -228,7 +238,7 @@ class _Search:
                 if leaves:
                     node = Node(
                         bound=leaves[0].bound,
-                        number=self._next(),
+                        number=next(self.numbers),
                         way=each.way,
                         placement=each.placement,
                         open=each.open,
@@ -278,10 +288,6 @@ class _Search:
                 each.bound = max(each.bound, each.leaves[0].bound)
                 self._push(each)
 
-    def _next(self) -> int:
-        self.serial += 1
-        return self.serial
-
     def _push(self, node: Node) -> None:
         """To those that wait, if something of it can still be better."""
         if not self._is_settled(node, node.bound):
@@ -316,10 +322,11 @@ class _Search:
             replace(
                 node,
                 bound=float(bounds[group[0]]),
-                number=self._next(),
+                number=next(self.numbers),
                 leaves=[],
                 states=tuple(states[number] for number in group),
                 by_state_s=least_s[:, group],
+                spare_bytes=self.opener.spare_bytes,
             )
             for group in groups
         ]
@@ -355,6 +362,8 @@ class _Search:
             spare_bytes=self.opener.spare_bytes,
             coarsely=coarsely,
         )
+        if not coarsely:
+            self.priced.append(node)
         if priced is None:
             return
         self.families += not coarsely

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from estimator.pricing.outcome import TimeBreakdown
-from planner.one_job.search.best import Best, Candidate, describe_found
+from planner.one_job.search.best import Best, Candidate, describe_found, effects_of
 from planner.one_job.search.certificate import certify
 from planner.one_job.search.explanation import Binding, Explanation, Exposed, RunnerUp
 from planner.one_job.search.links_used import PLACES, links_used, outermost_link
@@ -43,6 +43,7 @@ def explain(
         runners_up=runners_up,
         sensitivities=ordered,
         constraints=limits,
+        effects=effects_of(best),
     )
 
 
@@ -146,4 +147,5 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
         "runners_up": [asdict(other) | {"parts": dict(other.parts)} for other in explanation.runners_up],
         "sensitivities": [asdict(change) for change in explanation.sensitivities],
         "constraints": [asdict(limit) for limit in explanation.constraints],
+        "assumption_effects": [asdict(effect) for effect in explanation.effects],
     }

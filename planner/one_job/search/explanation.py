@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.one_job.explicit.effects import Effect
 from planner.one_job.search.certificate import Certificate
 from planner.one_job.search.sensitivity import Sensitivity
 from planner.shared.options.search import Objective
@@ -72,7 +73,7 @@ class RunnerUp:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why `plan` is the best: plain sentences, the certificate, what binds, the runners-up with the least loss first,
-    what changes would bring, and what each of the user's own constraints costs."""
+    what changes would bring, what each of the user's own constraints costs, and what assumptions move it most."""
 
     plan: Plan
     objective: Objective
@@ -82,3 +83,4 @@ class Explanation:
     runners_up: tuple[RunnerUp, ...]
     sensitivities: tuple[Sensitivity, ...]
     constraints: tuple[Sensitivity, ...]
+    effects: tuple[Effect, ...] = ()

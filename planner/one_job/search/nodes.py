@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from estimator.bulk.bounds import Coarse
+from estimator.bulk.bounds import Coarse, least_under_s
 from estimator.bulk.open_ways import OpenSchedule, OpenWay
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement
@@ -29,8 +29,9 @@ class Leaf(NamedTuple):
 @dataclass(slots=True, kw_only=True, eq=False)
 class Node:
     """A way with a placement and one of its schedules; then `summed`, bounded with sums of gradients; then also a
-    pipeline with its cuts; then also some rules of state (`states`). No plan of it has a value below `bound`; `number`
-    tells equal bounds apart. `leaves`: the rules that are left, as a heap. `asking`: the parts that it touches."""
+    pipeline with its cuts; then also some rules of state (`states`), bounded as if plans left `spare_bytes` free. No
+    plan of it has a value below `bound`; `number` tells equal bounds apart. `leaves`: the rules that are left, as a
+    heap. `asking`: the parts that it touches."""
 
     bound: float
     number: int
@@ -47,6 +48,7 @@ class Node:
     states: tuple[StateRule, ...] = ()
     coarse: Coarse | None = None
     by_state_s: Floats | None = None
+    spare_bytes: int = 0
 
     def __lt__(self, other: Node) -> bool:
         return (self.bound, self.number) < (other.bound, other.number)
@@ -55,6 +57,15 @@ class Node:
     def open_states(self) -> tuple[StateRule, ...]:
         """Its rules of state: those chosen, or those left."""
         return self.states or tuple(leaf.state for leaf in self.leaves)
+
+
+def bound_anew(node: Node, spare_bytes: int, factor: float) -> None:
+    """Bound a node's cuts under its rules of state anew, with so many bytes of each device left free; a plan's value is
+    `factor` times its seconds."""
+    assert node.coarse is not None
+    node.spare_bytes = spare_bytes
+    node.by_state_s = least_under_s(node.coarse, node.states, spare_bytes=spare_bytes)
+    node.bound = max(node.bound, float(node.by_state_s.min()) * factor)
 
 
 def open_leaves(states: tuple[StateRule, ...], bounds: Sequence[float], asking: Sequence[Asking]) -> list[Leaf]:

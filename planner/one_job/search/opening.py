@@ -13,7 +13,6 @@ from estimator.bulk.stage_kind import fastest_once_s
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.parts import Asking, Part
 from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
-from planner.one_job.search.spaces.found import ROUNDING
 from planner.one_job.search.spaces.space import Space, Ways, recompute_rules, schedules_of, state_rules
 from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
@@ -34,7 +33,7 @@ class WayOpener:
 
     def __init__(self, space: Space, ways: Ways, evaluator: BulkEvaluator, weight: Callable[[int], float]) -> None:
         self.space, self.ways, self.evaluator, self.weight = space, ways, evaluator, weight
-        self.slots, self.spare_bytes = Places(space.slots), _spare_bytes(space, evaluator)
+        self.slots, self.spare_bytes = Places(space.slots), spare_bytes_of(space, evaluator)
         self._kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(space, 1)))
         self._everything = "split-everything" in space.constraints.allow
         self._tool = space.constraints.training_tool
@@ -63,8 +62,7 @@ class WayOpener:
 
     def below_s(self, parts: Sequence[Part], degrees: BatchedDegrees) -> float:
         """Return what plans have to fall below to be better in one of the parts."""
-        value = max((part.value for part in parts if not part.closed), default=0.0)
-        return value * (1 - ROUNDING) / self.factor(degrees)
+        return max((part.wanted_below for part in parts if not part.closed), default=0.0) / self.factor(degrees)
 
     def pipeline(self, way: int, placement: Placement) -> Pipeline:
         """Return the pipeline of a way that was opened."""
@@ -158,8 +156,8 @@ def _all_states(asking: Sequence[Asking]) -> tuple[StateRule, ...]:
     return tuple(dict.fromkeys(state for each in asking for state in each.states))
 
 
-def _spare_bytes(space: Space, evaluator: BulkEvaluator) -> int:
-    """What every device must have left of what it has in the cluster."""
+def spare_bytes_of(space: Space, evaluator: BulkEvaluator) -> int:
+    """Return what every device must have left of what it has in the cluster."""
     below, more = space.memory_below, space.more_memory_bytes
     if below is None:
         return -more

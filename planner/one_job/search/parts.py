@@ -24,14 +24,15 @@ WAY_NUMBERS: tuple[Number, ...] = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_b
 @dataclass(slots=True, kw_only=True, eq=False)
 class Part:
     """Plans that `limits` permit, None: all of the space; `ways` are those that it holds, `holds_as_all`: state under
-    the same rules as the space. `best` is the best one so far (None: there is none below `below` yet), `families`
-    counts those that were priced for it. Once it is `closed` no plan of it has a smaller value than `lower_bound`;
-    `proved`: it was not for lack of work that it was closed."""
+    the same rules as the space. `best` is the best one so far (None: there is none below `below` yet); plans of up to
+    `within` times its value stay in sight. `families` counts those that were priced for it. Once it is `closed` no plan
+    of it has a smaller value than `lower_bound`; `proved`: it was not for lack of work that it was closed."""
 
     limits: Constraints | None
     ways: NDArray[np.bool_]
     holds_as_all: bool = True
     below: float = math.inf
+    within: float = 1.0
     best: Found | None = None
     families: int = 0
     closed: bool = False
@@ -45,20 +46,20 @@ class Part:
 
     @property
     def wanted_below(self) -> float:
-        """Below what the bound of plans has to be for one of them to be better; infinite where none fits yet: then even
-        an infinite bound is looked at, for the nearest miss. Once it is closed nothing is wanted."""
-        return -math.inf if self.closed else self.value * (1 - ROUNDING)
+        """Below what the bound of plans has to be for one of them to stay in sight; infinite where none fits yet: then
+        even an infinite bound is looked at, for the nearest miss. Once it is closed nothing is wanted."""
+        return -math.inf if self.closed else self.value * self.within * (1 - ROUNDING)
 
     def is_settled(self, bound: float) -> bool:
-        """Return whether no plan of at least `bound` is better."""
+        """Return whether no plan of at least `bound` stays in sight."""
         value = self.value
-        return value < math.inf and bound >= value * (1 - ROUNDING)
+        return value < math.inf and bound >= value * self.within * (1 - ROUNDING)
 
     def close(self, bound: float, most_families: int | None) -> bool:
         """Return whether it is closed, which it is from now on if nothing of at least `bound` is better, or so many
         families were priced."""
         if not self.closed:
-            settled = self.is_settled(bound)
+            settled = self.value < math.inf and bound >= self.value * (1 - ROUNDING)
             self.closed = settled or (most_families is not None and self.families >= most_families)
             self.proved = settled or not self.closed
             self.lower_bound = bound if self.closed else math.inf
@@ -88,14 +89,16 @@ class Asking:
         return np.asarray(rules[None, :, None] & states[None, None, :])
 
 
-def make_part(space: Space, ways: Ways, limits: Constraints | None, below: float = math.inf) -> Part:
+def make_part(
+    space: Space, ways: Ways, limits: Constraints | None, below: float = math.inf, within: float = 1.0
+) -> Part:
     """Return the part of `space` that `limits` leave, which permit nothing that the space's own do not; only plans of a
-    value less than `below` count."""
+    value less than `below` count, and those of `within` times the best one's stay in sight."""
     held = np.ones(len(ways), dtype=np.bool_)
     if limits is None:
-        return Part(limits=limits, ways=held, below=below)
+        return Part(limits=limits, ways=held, below=below, within=within)
     for name in WAY_NUMBERS:
         held &= permitted(space, ways.columns, name, limits)
     own = space.constraints
     alike = (limits.zero, limits.offload, limits.bounds("zero")) == (own.zero, own.offload, own.bounds("zero"))
-    return Part(limits=limits, ways=held, holds_as_all=alike, below=below)
+    return Part(limits=limits, ways=held, holds_as_all=alike, below=below, within=within)

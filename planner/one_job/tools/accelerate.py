@@ -62,6 +62,7 @@ ACCELERATE = TrainingTool(
     ),
     whole=(ALL_LAYERS_RECOMPUTED,),
     write="accelerate:write_accelerate",
+    read="fine_tuning.read:read_accelerate",
 )
 
 

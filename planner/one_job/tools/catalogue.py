@@ -7,6 +7,7 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.deepspeed.rules import DEEPSPEED
 from planner.one_job.tools.device_mesh import DEVICE_MESH
 from planner.one_job.tools.fine_tuning.rules import AXOLOTL, LLAMA_FACTORY, PEFT
+from planner.one_job.tools.fine_tuning.torchtune import TORCHTUNE
 from planner.one_job.tools.jax_mesh import JAX_MESH
 from planner.one_job.tools.llm_foundry import LLM_FOUNDRY
 from planner.one_job.tools.maxtext import MAXTEXT
@@ -29,4 +30,5 @@ TOOLS: dict[str, TrainingTool] = {
     "llama-factory": LLAMA_FACTORY,
     "axolotl": AXOLOTL,
     "peft": PEFT,
+    "torchtune": TORCHTUNE,
 }

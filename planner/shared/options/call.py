@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import update_wrapper
 from inspect import Parameter, Signature, signature
-from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_type_hints, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from planner.shared.options.outputs import check_outputs
 from planner.shared.options.record import Options
@@ -43,9 +43,22 @@ class _Function:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         whole = len(args) == 1 and not options and isinstance(args[0], Options)
+        self._refuse_unknown(options)
         record: Options = args[0] if whole else self.options(*args, **options)
         check_outputs(record)
         return self._function(record)
+
+    def _refuse_unknown(self, options: Mapping[str, Any]) -> None:
+        """Raise TypeError, as Python does, for an argument that there is not, with the one that is spelled like it."""
+        known = [field.name for field in fields(cast("Any", self.options))]
+        unknown = next((name for name in options if name not in known), None)
+        if unknown is None:
+            return
+        from difflib import get_close_matches  # Nobody else needs it.
+
+        near = get_close_matches(unknown, known, n=1)
+        hint = f"; is it {near[0]}?" if near else ""
+        raise TypeError(f"{self._function.__name__}() got an unexpected keyword argument {unknown!r}{hint}")
 
     @property
     def __signature__(self) -> Signature:

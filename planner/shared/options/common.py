@@ -26,10 +26,22 @@ Tool = Literal[
     "llama-factory",
     "axolotl",
     "peft",
+    "torchtune",
 ]
 """Training frameworks whose limits are known."""
-Launcher = Literal["megatron", "torchtitan", "deepspeed", "llm-foundry", "nanotron"]
-"""Those whose settings are read."""
+Launcher = Literal[
+    "megatron",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "llm-foundry",
+    "nanotron",
+    "llama-factory",
+    "axolotl",
+    "peft",
+    "trainer",
+]
+"""Those whose settings are read; the Trainer's are those that peft's are written for."""
 
 LargestOf = Literal["seq-len", "micro-batch", "model"]
 """What may be asked for that is the largest that fits."""

@@ -61,7 +61,8 @@ class EstimateOptions(
         tuple[Launcher, str] | None,
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
-            " FILE.json (with MODEL), llm-foundry FILE.yaml, nanotron FILE.yaml",
+            " FILE.json (with MODEL), accelerate FILE.yaml (with MODEL), trainer FILE (transformers' TrainingArguments:"
+            " JSON, YAML or a script), llama-factory, axolotl, llm-foundry or nanotron FILE.yaml",
             ("FORMAT", "SETTINGS"),
             flag="--from",
             nargs=2,

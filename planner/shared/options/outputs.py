@@ -10,7 +10,7 @@ from typing import Any
 from planner.shared.options.record import Options, entries
 from profiles.cluster_file import BESIDE, files_of
 from profiles.errors import InputError
-from profiles.files import check_folder
+from profiles.files import check_folder, resolved
 
 
 def check_outputs(options: Options) -> None:
@@ -26,7 +26,7 @@ def check_outputs(options: Options) -> None:
             read |= dict.fromkeys(_files(value), entry.flag)
             continue
         check_folder(value, where=options.command, key=entry.flag, or_folder=kind == "folder")
-        place = value.resolve()
+        place = resolved(value)
         if place in written and not place.is_dir():
             expected = f"another file: {written[place]} writes this one"
             raise InputError(where=options.command, key=entry.flag, found=value, expected=expected)
@@ -44,6 +44,6 @@ def _files(value: Any) -> Iterator[Path]:
         if isinstance(part, Path) or (isinstance(part, str) and part.endswith((".yaml", ".yml", ".json", ".csv"))):
             try:
                 if Path(part).is_file():
-                    yield Path(part).resolve()
+                    yield resolved(part)
             except (OSError, ValueError):
                 continue

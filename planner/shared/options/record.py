@@ -211,13 +211,16 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    return repr(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return repr(value)
+    # Of others no more than what they are: Python code may hand over anything.
+    return value if isinstance(value, int | float | list | tuple | Path) or value is None else type(value).__name__
 
 
 def _convert_one(value: Any, hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
-        if value in inner and not isinstance(value, bool):
+        if isinstance(value, str | int) and value in inner and not isinstance(value, bool):
             return value
         raise WrongValueError(_shown(value), f"one of {', '.join(map(str, inner))}")
     if origin is tuple and isinstance(value, tuple | list):

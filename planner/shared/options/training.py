@@ -79,6 +79,9 @@ class SoftwareOptions(Options):
         int | None,
         SOFTWARE("as --lora, the frozen matrices of blocks held in 4 bits (NF4, widened for each use)", "RANK"),
     ] = None
+    paged: Annotated[
+        bool, SOFTWARE("the optimizer's state in memory that device and host share (bitsandbytes' paged optimizers)")
+    ] = False
     overlap: Annotated[
         tuple[Overlap, ...] | None,
         SOFTWARE("communication beside compute: dp, tp, p2p, none (default: the software's)", values=OVERLAPS),
@@ -99,7 +102,8 @@ class SoftwareOptions(Options):
     @property
     def features(self) -> tuple[str, ...]:
         """What the software does in place of what it is declared to do: as stated, and as other options imply."""
-        return (*(("frozen_as=nf4",) if self.qlora else ()), *self.feature)
+        implied = (("frozen_as=nf4", self.qlora), ("paged_states=yes", self.paged))
+        return (*(feature for feature, asked in implied if asked), *self.feature)
 
     def check(self) -> None:
         """Raise InputError for two kinds of adapters."""

@@ -7,21 +7,27 @@ from pathlib import Path
 from typing import Annotated
 
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import AMOUNT, LARGE, TRAINED
+from planner.shared.options.values import AMOUNT, LARGE, RATE, TRAINED
 from profiles.records import dataclass
 
 WHOLE = partial(Option, group="the whole training: days, device-hours, cost and energy, each with its 90% interval")
-NEED_AMOUNT = ("failure_rate", "checkpoint_time", "restart_time", "budget", "days")
+NEED_AMOUNT = ("failure_rate", "checkpoint_time", "restart_time", "budget", "days", "packing", "padding")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeTrainingOptions(Options):
-    """A whole training: tokens (or samples), failures of a device a day, seconds of a checkpoint and of a restart, and
-    what device-hours cost."""
+    """A whole training: tokens (or samples), how many tokens samples have where these are fewer than a sequence's,
+    failures of a device a day, seconds of a checkpoint and of a restart, and what device-hours cost."""
 
     train_tokens: Annotated[float | None, WHOLE("tokens of the whole training, such as 1.4T", "N", TRAINED)] = None
     train_samples: Annotated[
         float | None, WHOLE("samples of the whole training, in place of tokens, such as 90M", "N", TRAINED)
+    ] = None
+    packing: Annotated[
+        float | None, WHOLE("samples of so many tokens on average, packed several to a sequence", "MEAN", RATE)
+    ] = None
+    padding: Annotated[
+        float | None, WHOLE("samples of so many tokens on average, each padded to a sequence of its own", "MEAN", RATE)
     ] = None
     failure_rate: Annotated[float, WHOLE("failures per device and day", "F", AMOUNT)] = 0.0
     checkpoint_time: Annotated[float, WHOLE("seconds that saving a checkpoint stops training", "S", AMOUNT)] = 0.0
@@ -42,6 +48,8 @@ class WholeTrainingOptions(Options):
         super().check()
         if self.train_tokens is not None and self.train_samples is not None:
             raise self.wrong("train_samples", found="--train-tokens too", expected="one of them")
+        if self.packing is not None and self.padding is not None:
+            raise self.wrong("padding", found="--packing too", expected="one of them")
         for name in () if self.is_whole else NEED_AMOUNT:
             value = getattr(self, name, None)
             if value:

@@ -12,6 +12,7 @@ import pytest
 
 from estimator.communication.messages import Messenger
 from profiles.errors import MachineError
+from tests.processes import HANGS_S
 
 HOST = "127.0.0.1"
 
@@ -28,7 +29,7 @@ class Board:
         self.known.setdefault(name, Event()).set()
 
     def look_up(self, name: str) -> str:
-        assert self.known.setdefault(name, Event()).wait(30)
+        assert self.known.setdefault(name, Event()).wait(HANGS_S)
         return self.texts[name]
 
 
@@ -79,7 +80,7 @@ def test_who_lacks_the_token_is_not_heard() -> None:
     board = Board()
     receiver, sender = messenger(0, board), messenger(1, board)
     _, port, host = board.look_up("messages/0").split(" ")
-    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+    with socket.create_connection((host, int(port)), timeout=HANGS_S) as stranger:
         stranger.sendall(bytes(16) + b"".join(number.to_bytes(8, "big") for number in (1, 7, 4)) + b"evil")
         with contextlib.suppress(ConnectionError):
             assert stranger.recv(1) == b"", "the receiver hangs up"

@@ -42,6 +42,7 @@ from profiles.errors import InputError
 from profiles.measurements import canonical
 from profiles.vocabulary import DType, Infeasible, LocalLayer, Shard
 from tests import traced_functions as functions
+from tests.processes import HANGS_S
 
 P = jax.sharding.PartitionSpec
 LAYOUTS = {"reshape", "squeeze", "expand_dims", "transpose", "broadcast_in_dim", "stop_gradient"}
@@ -555,7 +556,7 @@ def test_a_factory_loads_its_own_framework_alone(reference: str, other: str) -> 
         "from models_zoo.user_code import UserFactory\n"
         f"print(len(load_here(UserFactory(reference={reference!r})).layers), {other!r} in sys.modules)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANGS_S)
     assert run.stdout.split() == ["3", "False"]
 
 

@@ -17,6 +17,7 @@ from models_zoo.layers import Bottleneck, Classifier, ConvUnit
 from models_zoo.torch_layers.build import build_layer, example_inputs
 from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import Collective, DType, Infeasible, LocalLayer, Phase, Shard
+from tests.processes import HANGS_S
 from tests.recording_ranks import Recording
 
 ImageLayer = ConvUnit | Bottleneck | Classifier
@@ -110,9 +111,9 @@ class Threads:
 
     def _exchange(self, x: Tensor) -> list[Tensor]:
         self._slots[self.rank] = x.clone()
-        self._barrier.wait(timeout=120)
+        self._barrier.wait(timeout=HANGS_S)
         everyone = list(self._slots)
-        self._barrier.wait(timeout=120)
+        self._barrier.wait(timeout=HANGS_S)
         return everyone
 
     def all_reduce(self, x: Tensor, phase: Phase, ranks: int | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from profiles.errors import InputError, MachineError, NothingFits
 from tests.documents import document_of, validator
 
 ONE = "gpt-tiny --cluster a100-80gb:1x2"
+WHOLE = "--train-tokens 1G --price a100-80gb=1.5"
 SIMULATED = f"simulate {SMALL_TRACE} --cluster a100-80gb:2x8 --head 3"
 TRACE = "job_id,submit_time_s,duration_s,gpus\n" + "".join(f"{n},{n * 900},{600 + n % 9 * 500},1\n" for n in range(60))
 RUNS = """id,model,gpu,gpus,nodes,tp,pp,dp,micro_batch,global_batch,seq_len,iter_time_s,precision
@@ -45,6 +47,35 @@ def test_each_command_has_a_schema() -> None:
         jsonschema.Draft202012Validator.check_schema(api.answer_schema(command))
     with pytest.raises(InputError, match="found 'fly', expected one of models list"):
         api.answer_schema("fly")
+
+
+def properties_of(schema: object) -> Iterator[str]:
+    """The names of what objects have, anywhere in `schema`."""
+    if isinstance(schema, dict):
+        named = schema.get("properties", {})
+        yield from named
+        for part in (*named.values(), *(value for key, value in schema.items() if key != "properties")):
+            yield from properties_of(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from properties_of(part)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_schema_names_what_an_example_had(command: str) -> None:
+    """A key is a word of ours; names of jobs, devices and models are keys of no schema."""
+    assert [
+        name for name in properties_of(api.answer_schema(command)) if not re.fullmatch("[a-z][a-z0-9_]*", name)
+    ] == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_beyond_a_budget_was_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    document = document_of(f"plan {ONE} --global-batch 8 {WHOLE} --budget 1".split(), 3, capsys)
+    assert document["choices"]
+    assert not any(choice["within"] for choice in document["choices"])
+    assert all("the budget of 1" in " ".join(choice["over"]) for choice in document["choices"])
+    assert document["nearest_miss"] in document["failure"]["message"]
 
 
 def test_the_command_of_a_command_line() -> None:
@@ -78,6 +109,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"plan {ONE} --global-batch 8",
         f"plan {ONE} --global-batch 8 --explain",
         f"plan {ONE} --global-batch 8 --beside h100:1x1",
+        f"plan {ONE} --global-batch 8 --front devices",
+        f"plan {ONE} --global-batch 8 --meet 60",
+        f"plan {ONE} --global-batch 8 --largest seq-len",
+        f"plan {ONE} --global-batch 8 --why tp=2 --why recompute=none {WHOLE}",
+        f"plan {ONE} --global-batch 8 --why tp=3",
+        f"plan {ONE} --global-batch 8 --beside h100:1x1 {WHOLE} --price h100=3 --budget 1M",
+        f"estimate {ONE} --tp 2 --largest micro-batch",
+        f"estimate {ONE} --tp 2 {WHOLE}",
+        f"place {ONE} --devices 2 --global-batch 8 {WHOLE}",
         f"place {ONE} --devices 2 --global-batch 8",
         "export --list",
         "validate runs.csv",
@@ -100,6 +140,8 @@ def test_what_ends_well_is_by_its_schema(line: str, capsys: pytest.CaptureFixtur
         ("plan gpt3-175b --cluster a100-80gb:1x2 --search cells", {"plan"}),
         ("plan gpt3-175b --cluster a100-80gb:1x2 --front memory", {"choices"}),
         (f"plan {ONE} --meet 1e-9", {"choices", "nearest"}),
+        ("plan gpt3-175b --cluster a100-80gb:1x1 --largest micro-batch", {"plan", "largest"}),
+        ("estimate gpt3-175b --cluster a100-80gb:1x1 --tp 1 --largest seq-len", {"largest"}),
         ("plan gpt3-175b --cluster a100-80gb:1x2 --beside h100:1x1", {"choices"}),
         ("place gpt3-175b --cluster a100-80gb:1x2 --devices 2", {"plan", "sites", "alternatives"}),
     ],
@@ -235,7 +277,7 @@ def test_a_full_disk_under_stdout_leaves_no_half_document(
 ) -> None:
     """What failed may be stdout itself: nothing more is written there."""
     monkeypatch.setattr(api, "models_list", fail(OSError(28, "No space left on device")))
-    monkeypatch.setattr(cli, "_discard_stdout", lambda: None)
+    monkeypatch.setattr(cli, "_discard", lambda _stream: None)
     assert cli.main(["models", "list", "--json"]) == 4
     assert capsys.readouterr().out == ""
 

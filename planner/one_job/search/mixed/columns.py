@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from estimator.bulk.open_ways import least_in_turn
 from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
-from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.mixed.space import Layout, MixedSpace, Segment
 from planner.one_job.search.spaces.space import divisors, fewest_replicas
 from profiles.records import dataclass
 
@@ -77,6 +78,17 @@ class Columns:
         """The kind of layer whose layers weigh most together."""
         return _heaviest(self.scales, self.counts)
 
+    def with_room(self, linear: Linear) -> Columns:
+        """Return the same segments on devices of which plans may need as much as `linear` says."""
+        by_batch = {
+            micro_batch: {
+                party: replace(column, room_bytes=_room_bytes(linear, column.segments))
+                for party, column in columns.items()
+            }
+            for micro_batch, columns in self.by_batch.items()
+        }
+        return replace(self, by_batch=by_batch)
+
 
 def list_segments(
     space: MixedSpace, linear: Linear, weight_of: WeightOf | None, *, iteration_s: float, below: float, quickly: bool
@@ -125,7 +137,7 @@ class _Listing:
     def of(self, choices: Sequence[Segment]) -> Sequence[Segment]:
         """Return those listed of the choices of one party."""
         if len(self.space.groups) == 1:
-            return [segment for segment in choices if self._is_better(segment, self._alone_s(segment))]
+            return [segment for segment in choices if self._is_better_alone(segment)]
         if len(choices[0].groups) < len(self.space.groups) or len(choices) == 1:
             return choices
         even = self._evenest(choices)
@@ -134,21 +146,35 @@ class _Listing:
     def _is_better(self, segment: Segment, passes_s: float) -> bool:
         return (passes_s + self.iteration_s) * self.weight_of(segment) < self.below
 
-    def _alone_s(self, segment: Segment) -> float:
-        """What the passes of a pipeline of nothing but the segment take at least: by compute alone, every stage waiting
-        in turn."""
-        layout, group = segment.layout, self.space.groups[segment.groups[0]]
+    def _is_better_alone(self, segment: Segment) -> bool:
+        """Whether a pipeline of nothing but the segment could be better: by compute alone, every stage waiting in turn.
+
+        First by what ranks take for the most samples there are, which is no longer than for part after part."""
+        samples, most = segment.samples[0], self.space.most_samples
+        turns = _turns(segment.pp, self.linear.pricer.batches(segment))
+        # Nobody knows how what is measured grows.
+        if samples < most and not self.space.pricing.link_tables:
+            parts = -(-most // samples)
+            if not self._is_better(segment, self._alone_s(segment.layout, most) / parts * turns):
+                return False
+        return self._is_better(segment, self._alone_s(segment.layout, samples) * turns)
+
+    def _alone_s(self, layout: Layout, samples: int) -> float:
+        """Seconds of a micro-batch through all layers on the ranks of the only group, by compute alone."""
+        return self.space.pricing.remember(self._compute_alone_s, layout, samples)
+
+    def _compute_alone_s(self, layout: Layout, samples: int) -> float:
+        group = self.space.groups[0]
         degrees = BatchedDegrees(
             tp=layout.tp,
             pp=1,
             dp=fewest_replicas(layout.tp, layout.ep * layout.etp),
             ep=layout.ep,
             etp=layout.etp,
-            samples=segment.samples[0],
+            samples=samples,
             sequence_parallel=layout.sequence_parallel,
         )
-        once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
-        return float(least_in_turn(once_s, segment.pp, self.linear.pricer.batches(segment), waits=True))
+        return group.own.evaluator.compute_alone_s(degrees, group.slots)
 
     def _evenest(self, choices: Sequence[Segment]) -> int:
         """The first of the choices in which the first type takes no less time than the second."""
@@ -177,6 +203,12 @@ class _Listing:
         """Seconds of all layers on a rank of the segment's first or last group, at least."""
         rank = self.linear.rank(segment, segment.groups[type_])
         return math.inf if rank is None else float((rank.seconds @ self.counts).min())
+
+
+@lru_cache(maxsize=4096)
+def _turns(stages: int, micro_batches: int) -> float:
+    """What a pipeline whose stages wait takes at least, in micro-batches through all stages."""
+    return float(least_in_turn(1.0, stages, micro_batches, waits=True))
 
 
 def _slowest_s(ranks: Sequence[LinearRank]) -> Floats:
@@ -210,8 +242,13 @@ def _column(
             [[linear.standing_bytes(segment, rank) for rank in ranks] for segment, ranks in priced]
         ),
         saved_bytes=np.array([[rank.saved_bytes for rank in ranks] for _, ranks in priced]),
-        room_bytes=np.array([[linear.room_bytes(number) for number in segment.groups] for segment in segments]),
+        room_bytes=_room_bytes(linear, segments),
     )
+
+
+def _room_bytes(linear: Linear, segments: Sequence[Segment]) -> Floats:
+    """What devices of each segment's groups have for layers; all segments are on the same groups."""
+    return np.tile([linear.room_bytes(number) for number in segments[0].groups], (len(segments), 1))
 
 
 def _scales(least: Floats, counts: Integers) -> Floats:

@@ -73,7 +73,7 @@ class Linear:
     def room_bytes(self, number: int) -> float:
         """What a device of that group has for layers, at most."""
         features = features_of(self.pricer.recipe)
-        return self.pricer.space.groups[number].device.memory_bytes - features.context_bytes - features.workspace_bytes
+        return self.pricer.space.groups[number].memory_bytes - features.context_bytes - features.workspace_bytes
 
     def _rank(self, segment: Segment, number: int, samples: int) -> LinearRank | None:
         pricer, layout = self.pricer, segment.layout

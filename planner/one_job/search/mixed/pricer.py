@@ -237,7 +237,7 @@ class Pricer:
         table = self.pricing.keep((Pricer._kind, self.work, device, segment.layout, samples, once, axes), make)
         if table is None:
             return None
-        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.device.memory_bytes)
+        return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.memory_bytes)
 
     def _view(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, stages: int) -> Setup:
         """The pipeline as ranks of that group see it."""

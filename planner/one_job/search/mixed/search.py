@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.layer_times import nothing_measured
@@ -80,13 +80,16 @@ def search_mixed(
     return begin_mixed(request, most=most, progress=progress).finish(incumbent)
 
 
-def begin_mixed(request: SearchRequest, *, most: int | None = None, progress: Progress | None = None) -> MixedSearch:
-    """Return the search of plans on the groups of `request`, which cuts at most `most` frames.
+def begin_mixed(
+    request: SearchRequest, *, most: int | None = None, progress: Progress | None = None, within: float = 1.0
+) -> MixedSearch:
+    """Return the search of plans on the groups of `request`, which cuts at most `most` frames and keeps plans of up to
+    `within` times the best value in sight (`MixedSearch.narrow`).
 
     Measured layer times are of one type of device each: where there are some, nothing is searched.
     """
     space = MixedSpace(cluster=request.cluster, groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
-    return MixedSearch(request, space, _why_not(space), MOST_CUTS if most is None else most, progress)
+    return MixedSearch(request, space, _why_not(space), MOST_CUTS if most is None else most, progress, within)
 
 
 def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
@@ -131,16 +134,15 @@ class MixedSearch:
         why_not: tuple[str, ...] | None,
         most: int,
         progress: Progress | None,
+        within: float = 1.0,
     ) -> None:
-        self.request, self.space, self.most, self.progress = request, space, most, progress
+        self.request, self.most, self.progress, self.within = request, most, progress, within
         self.nothing = why_not is not None
-        self.pricer = make_pricer(space)
+        self._price_on(space)
         kernels = {group.own.evaluator.recipe.attention for group in space.groups}
         self.notes = why_not or ()
         if not self.nothing and len(kernels) > 1:
             self.notes = ("math attention: not all types of device have flash attention",)
-        self.linear = Linear(pricer=self.pricer)
-        self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
         self.iteration_s = space.pricing.parameters.of("iteration_s")
         self.value, self.doubtful = math.inf, math.inf
         self.setup: Setup | None = None
@@ -149,6 +151,27 @@ class MixedSearch:
         self.done: set[tuple[Frame, ScheduleName, bool]] = set()
         self.considered = self.bounded = self.cut = self.tried = self.serial = 0
         self.tried_quickly = False
+        self.lister: Lister | None = None
+
+    def _price_on(self, space: MixedSpace) -> None:
+        self.space, self.pricer = space, make_pricer(space)
+        self.linear = Linear(pricer=self.pricer)
+        self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
+
+    def narrow(self, request: SearchRequest, below: float) -> None:
+        """Make `finish` look for the best plan of `request`, the same with less memory, of a value less than `below`,
+        which is no more than `within` times what it found. Counts begin anew."""
+        self.request, self.value, self.setup, self.evaluation = request, below, None, None
+        if self.nothing:
+            return
+        self._price_on(replace(self.space, groups=groups_of(request.spaces)))
+        self.doubtful, self.done = math.inf, set()
+        self.considered = self.bounded = self.cut = self.tried = 0
+        # What is asked for is known to be good.
+        self.tried_quickly = True
+        if self.lister is not None:
+            columns = self.lister.columns.with_room(self.linear)
+            self.lister = replace(self.lister, space=self.space, columns=columns)
 
     def try_quickly(self) -> None:
         """Find a good plan soon, against which others are bounded."""
@@ -194,13 +217,24 @@ class MixedSearch:
         )
 
     def _lister(self, *, quickly: bool) -> Lister:
+        if self.lister is not None:
+            return self.lister
         weight_of = None if self.request.objective == "time" else self._weight_of
         columns = list_segments(
-            self.space, self.linear, weight_of, iteration_s=self.iteration_s, below=self.value, quickly=quickly
+            self.space,
+            self.linear,
+            weight_of,
+            iteration_s=self.iteration_s,
+            below=self.value * self.within,
+            quickly=quickly,
         )
-        return Lister(
+        lister = Lister(
             space=self.space, columns=columns, iteration_s=self.iteration_s, same_value=self.request.objective == "time"
         )
+        if not quickly or len(self.space.groups) == 1:
+            # One group's segments are the same, however quickly.
+            self.lister = lister
+        return lister
 
     def _is_settled(self, bound: float) -> bool:
         return bound >= self.value * (1 - ROUNDING)

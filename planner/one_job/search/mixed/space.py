@@ -7,6 +7,7 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
@@ -14,10 +15,11 @@ from estimator.pricing.build import refuse_degrees
 from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
+from models_zoo.layers import Experts
 from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace
-from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
+from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP, divisors
 from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
@@ -36,6 +38,12 @@ class Group:
     def device(self) -> Device:
         """What the devices are."""
         return self.own.cluster.group_of(self.slots[0]).device
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a plan may need of each of them."""
+        below = self.own.space.memory_below
+        return self.device.memory_bytes if below is None else min(self.device.memory_bytes, below - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,16 @@ class MixedSpace:
     def constraints(self) -> Constraints:
         """What the user leaves open."""
         return self.first.space.constraints
+
+    @cached_property
+    def most_samples(self) -> int:
+        """Samples of a rank's micro-batch at most, unless the user says."""
+        seq_len = self.first.space.seq_len
+        return max(1, MOST_TOKENS // seq_len if seq_len else MOST_SAMPLES)
+
+    @cached_property
+    def _experts(self) -> Experts | None:
+        return experts_of(self.model)
 
     @property
     def parties(self) -> tuple[tuple[int, ...], ...]:
@@ -196,10 +214,7 @@ class MixedSpace:
         One group: as many replicas as divide the micro-batch, and, where these leave devices idle, as many as the share
         of a rank then needs. Several: all that they have. Those of the second type take what the first's leave.
         """
-        space = self.first.space
-        cap = max(1, MOST_TOKENS // space.seq_len if space.seq_len else MOST_SAMPLES)
-        if "micro_batch" in self.constraints.fix:
-            cap = micro_batch
+        cap = micro_batch if "micro_batch" in self.constraints.fix else self.most_samples
         if len(party) == 1:
             for dp in self._replicas(most[0], micro_batch):
                 if _parts(micro_batch, dp) <= cap:
@@ -211,7 +226,7 @@ class MixedSpace:
 
     def _replicas(self, most: int, micro_batch: int) -> Iterator[int]:
         """How many replicas a stage on one group may have."""
-        even = [dp for dp in range(1, most + 1) if micro_batch % dp == 0]
+        even = [dp for dp in divisors(micro_batch) if dp <= most]
         # On the only group all even shares are those of the search on one type of device.
         yield from even if len(self.groups) > 1 else ()
         share = _parts(micro_batch, most)
@@ -237,7 +252,7 @@ class MixedSpace:
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space = self.constraints, self.first.space
-        experts = experts_of(self.model)
+        experts = self._experts
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
         splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0

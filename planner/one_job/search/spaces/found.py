@@ -42,3 +42,16 @@ class Counts:
     families: int
     plans: int
     out_of_memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """`best` None: nothing fits, and `nearest` lacks least. `lower_bound`: no plan of the space has a smaller value;
+    equal to the best's where `proved`. `runners_up`: the best plan each of other ways or schedules, of those priced."""
+
+    best: Found | None
+    nearest: Found | None
+    runners_up: tuple[Found, ...]
+    lower_bound: float
+    proved: bool
+    counts: Counts

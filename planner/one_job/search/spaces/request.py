@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.frontends.load import load_any_model
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.recipe import Overlap, Recipe, ZeroStage
+from estimator.pricing.recipe import Overlap, Recipe, Software, ZeroStage
 from estimator.pricing.software import Framework as SoftwareFramework
+from estimator.pricing.software import hooked_software
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
@@ -37,11 +38,13 @@ from profiles.vocabulary import DType, Infeasible, LinkTable
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpace:
-    """The plans on the devices of one type, and who prices them."""
+    """The plans on the devices of one type, and who prices them: under all stages of ZeRO but those of `hooked`, whose
+    software has modules of another kind (`split_by_software`)."""
 
     device: str
     space: Space
     evaluator: BulkEvaluator
+    hooked: Mapping[ZeroStage, Software] = field(default_factory=dict)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -227,6 +230,8 @@ def _space_of_type(
         modelled="modelled" in options.allow,
         store=store,
     )
+    stages = training.constraints.zero
+    part = replace(part, hooked=hooked_software(training.framework, recipe.software, stages, options.feature))
     if part.evaluator.measured_alone:
         assumed.append(
             f"on {slots[0].device} only plans whose layers are all measured in the store (--allow modelled for others)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,7 @@ def fewest_replicas(ranks: int, holders: int) -> int:
     return holders // math.gcd(ranks, holders)
 
 
+@lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of a number, ascending."""
     small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]

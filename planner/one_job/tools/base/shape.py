@@ -44,6 +44,7 @@ class Job:
     lora_rank: int = 0
     frozen_as: FrozenAs = "held"
     frozen_layers: tuple[int, int] | None = None
+    paged_states: bool = False
     overlap: frozenset[str] = frozenset()
     fused_accumulation: bool = False
     vocabulary_multiple: int = 1
@@ -151,6 +152,7 @@ def job_of_plan(plan: Plan, model: Model) -> Job:
         lora_rank=recipe.lora_rank,
         frozen_as=recipe.software.frozen_as,
         frozen_layers=recipe.frozen_layers,
+        paged_states=recipe.software.features().memory.paged_states,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,
         vocabulary_multiple=recipe.vocabulary_multiple,
@@ -168,6 +170,7 @@ def job_of_recipe(model: Model, recipe: Recipe) -> Job:
         lora_rank=recipe.lora_rank,
         frozen_as=recipe.software.frozen_as,
         frozen_layers=recipe.frozen_layers,
+        paged_states=recipe.software.memory.paged_states,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,
         vocabulary_multiple=recipe.vocabulary_multiple,

@@ -133,7 +133,7 @@ def test_where_nothing_is_within_the_nearest_miss_is_told(capsys: pytest.Capture
     value = json.loads(captured.out)
     assert not any(choice["chosen"] for choice in value["choices"])
     assert value["nearest_miss"] in captured.err
-    assert "more than the budget of 1" in captured.err
+    assert "times the budget of 1" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -165,5 +165,21 @@ def test_a_placed_job_is_paid_for_too() -> None:
     asked: dict[str, Any] = {"cluster": "a100-80gb:1x4", "devices": 2, "global_batch": 16, "train_tokens": 1e9}
     placed = api.place("gpt-tiny", price=("a100-80gb=1.5",), **asked)
     assert placed["training"]["price"] == pytest.approx(1.5 * placed["training"]["device_hours"])
-    with pytest.raises(NothingFits, match="than the budget of 0"):
+    with pytest.raises(NothingFits, match="times the budget of 1e-06"):
         api.place("gpt-tiny", price=("a100-80gb=1.5",), budget=1e-6, **asked)
+
+
+def test_samples_shorter_than_a_sequence_are_packed_or_padded() -> None:
+    asked: dict[str, Any] = {"cluster": "a100-80gb:1x1", "global_batch": 16, "seq_len": 128, "train_samples": 1e6}
+    whole = api.plan("gpt-tiny", **asked).training
+    packed = api.plan("gpt-tiny", packing=32.0, **asked).training
+    padded = api.plan("gpt-tiny", padding=32.0, **asked).training
+    assert whole is not None
+    assert packed is not None
+    assert padded is not None
+    assert packed.iterations == -(-whole.iterations // 4)
+    assert (padded.iterations, padded.padding_share) == (whole.iterations, 0.75)
+    with pytest.raises(InputError, match="at most the 128 tokens of a sequence"):
+        api.plan("gpt-tiny", packing=1024.0, **asked)
+    with pytest.raises(InputError, match="--padding: found --packing too"):
+        api.plan("gpt-tiny", packing=100.0, padding=100.0, **asked)

@@ -151,6 +151,13 @@ def test_answers_are_documents_of_their_commands(capsys: pytest.CaptureFixture[s
     assert explicit["estimate"]["memory_fit"] == explicit["plan"]["estimate"]["memory_fit"]
 
 
+def test_no_sequence_is_longer_than_learned_positions(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt-tiny", "--cluster", "a100-80gb:1x4", "--global-batch", "16", "--largest", "seq-len"]
+    largest = document_of(["estimate", *words, "--tp", "2", "--pp", "2"], 0, capsys)["largest"]
+    assert largest["value"] == 128
+    assert "exceed its 128 learned positions" in largest["next_reason"]
+
+
 def test_what_cannot_be_asked_together_is_refused() -> None:
     for words in (
         ["estimate", "gpt-tiny", "--cluster", "t4:1x1", "--largest", "seq-len"],

@@ -176,6 +176,7 @@ def plan_for(folder: Path, devices: int, **options: Any) -> tuple[Program, Order
         "seq_len": 16,
         "dtype": "fp32",
         "recompute": "none",
+        "schedule": "1f1b",
         **options,
     }
     estimate(str(reference), cluster=f"a100-80gb:1x{devices}", output=file, **settings)

@@ -358,6 +358,7 @@ def test_the_explanation_is_sentences_and_plain_json() -> None:
         "runners_up",
         "sensitivities",
         "constraints",
+        "assumption_effects",
     ]
     certificate = value["certificate"]
     assert certificate["considered"] - sum(certificate["removed"].values()) == certificate["ways"]
