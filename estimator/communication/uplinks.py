@@ -158,6 +158,8 @@ def no_loads(fabric: FabricArrays) -> Loads:
 def add_loads(loads: Loads, fabric: FabricArrays, seats: Seats, groups: Integers) -> None:
     """Count what `groups` of ranks put on the uplinks into `loads`."""
     nodes, boxes = seats.nodes[groups], seats.boxes[groups]
+    if (nodes == nodes[:, :1]).all():
+        return
     leaving, entering, branches = _steps(nodes, boxes)
     for level, part_of in enumerate(fabric.part_of):
         parts = len(fabric.seconds_per_byte[level])
@@ -233,6 +235,9 @@ class Meeting:
 def meet(fabric: FabricArrays, seats: Seats, groups: Integers) -> Meeting:
     """Return what `groups` of ranks meet."""
     nodes, size = seats.nodes[groups], groups.shape[1]
+    if (nodes == nodes[:, :1]).all():
+        inside_all = tuple(np.zeros(len(row), dtype=bool) for row in fabric.seconds_per_byte)
+        return Meeting(leaves=inside_all, parts_met=(1,) * len(inside_all))
     leaves, parts_met = [], []
     for part_of, seconds in zip(fabric.part_of, fabric.seconds_per_byte, strict=True):
         group, part, inside = _met(part_of[nodes], len(seconds))

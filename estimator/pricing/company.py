@@ -75,6 +75,14 @@ class Company:
             self._meetings[key] = found
         return found
 
+    def _whole(self, cluster: Cluster) -> Seats:
+        """All stages' seats, one stage after another."""
+        every = self._all_seats(cluster)
+        return Seats(
+            nodes=np.concatenate([seats.nodes for seats in every]),
+            boxes=np.concatenate([seats.boxes for seats in every]),
+        )
+
     def _all_seats(self, cluster: Cluster) -> tuple[Seats, ...]:
         shape = _shape(cluster)
         if shape not in self._seats:
@@ -86,8 +94,10 @@ class Company:
         if key not in self._loads:
             fabric = fabric_arrays(cluster)
             loads = no_loads(fabric)
-            for seats, (stride, size) in zip(self._all_seats(cluster), layouts, strict=True):
-                if size > 1 and not len(seats.nodes) % (stride * size):
+            alike = len(set(layouts)) == len({len(slots) for slots in self.stages}) == 1
+            every = [self._whole(cluster)] if alike else self._all_seats(cluster)
+            for seats, (stride, size) in zip(every, layouts[:1] if alike else layouts, strict=True):
+                if size > 1 and not len(self.stages[0] if alike else seats.nodes) % (stride * size):
                     add_loads(loads, fabric, seats, groups_of(len(seats.nodes), stride, size))
             self._loads[key] = loads
         return self._loads[key]
