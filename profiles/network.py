@@ -174,6 +174,11 @@ class Network:
         spread = any(level.spread for level in self.levels)
         return self.period != 1 and (spread or self.most_oversubscribed > 1)
 
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no price depends on which of alike nodes are taken: all stand alike, or parts hold nothing back."""
+        return self.period == 1 or not (self.is_shared or any(level.hop_latency_s for level in self.levels))
+
     def alike_key(self, node: int) -> int:
         """Return what nodes have in common that may change places: the lowest part, where nodes differ at all."""
         return 0 if self.period == 1 else self.levels[0].part_of[node]

@@ -243,7 +243,7 @@ def run_key(cluster: Cluster, run: Run) -> Hashable:
     alike = Counter[tuple[int, ...]]()
     for mask, count in run.kinds:
         alike[_ranks_of_islands(mask, island_size)] += count
-    return frozenset(alike.items()), _in_one_part(site, int(run.nodes[0]), int(run.nodes[-1]))
+    return frozenset(alike.items()), _ways_above(site, int(run.nodes[0]), int(run.nodes[-1]))
 
 
 @lru_cache(maxsize=4096)
@@ -263,7 +263,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
     taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
     busy = int((-(-taken // ranks_on_node)).max())
-    in_one_part = _in_one_part(site, int(nodes[0]), int(nodes[-1]))
+    ways_above = _ways_above(site, int(nodes[0]), int(nodes[-1]))
     if group.island_size > group.devices:
         outer, inner = places // group.island_size, on_nodes
     else:
@@ -273,7 +273,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
     ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
     boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, in_one_part, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+    return busy, ways_above, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
@@ -379,9 +379,9 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
-def _in_one_part(site: Site, first: int, last: int) -> bool:
-    """Whether two nodes of a site whose tree repeats are under the same switch of the lowest level."""
-    return not site.network.levels or site.network.path(first)[0] == site.network.path(last)[0]
+def _ways_above(site: Site, first: int, last: int) -> Hashable:
+    """Which levels of a tree that repeats two nodes of a site, and with them all between, share a part of."""
+    return tuple(row[first] == row[last] for row in site.network.part_of_node)
 
 
 def _fabric(boxes: list[_Box]) -> Level:

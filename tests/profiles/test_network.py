@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,17 @@ def test_spread_tables_in_the_file(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             load_text(LEVELS.replace("name: pod", f"name: pod\n          spread: {spread}"), tmp_path)
+
+
+def test_which_nodes_are_taken_counts_only_where_something_is_held_back() -> None:
+    pods = equal_pods(8, pods=2)
+    thin = equal_pods(8, pods=2, oversubscription=2.0)
+    late = Network(levels=(replace(pods.levels[0], hop_latency_s=1e-6),))
+    trees = (PLAIN, equal_pods(8, oversubscription=2.0), pods, thin, late)
+    assert [(tree.is_flat, tree.is_shared) for tree in trees] == [
+        (True, False),
+        (True, False),
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
