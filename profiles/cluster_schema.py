@@ -143,6 +143,24 @@ class PartModel(FileModel):
     uplink_bytes_per_s: Rate | None = None
 
 
+class SpreadModel(FileModel):
+    """The share of a level's rate over 1, 2, ... of its parts."""
+
+    collective: list[Share] = Field(min_length=1)
+    message: list[Share] = Field(min_length=1)
+    source: str | None = None
+
+
+SpreadRef = Annotated[
+    Annotated[str, Tag("name")] | Annotated[SpreadModel, Tag("inline")],
+    Discriminator(
+        _written_as,
+        custom_error_type="spread",
+        custom_error_message="the name of a spread table, or collective and message",
+    ),
+]
+
+
 class LevelModel(FileModel):
     """A level of the fabric. Without a word on uplinks they carry all that the NICs below send; without parts they are
     those of the tree beside the cluster (`--topology`)."""
@@ -151,6 +169,7 @@ class LevelModel(FileModel):
     oversubscription: Oversubscription | None = None
     uplink_bytes_per_s: Rate | None = None
     hop_latency_s: Delay = 0.0
+    spread: SpreadRef | None = None
     parts: list[PartModel] | None = Field(default=None, min_length=1)
 
 

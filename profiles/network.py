@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from profiles.errors import InputError
 from profiles.records import dataclass
@@ -17,6 +18,31 @@ def _require(holds: bool, *, key: str, found: object, expected: str) -> None:
 
 def _repeated(names: Sequence[str]) -> str | None:
     return next((name for name, times in Counter(names).items() if times > 1), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadTable:
+    """The share of a level's rate that a collective, and a message, reaches over 1, 2, ... of its parts; the last one
+    over more. A fabric with as many ports up as down may lose so, too: flows that meet on one of them."""
+
+    collective: tuple[float, ...]
+    message: tuple[float, ...]
+    source: str
+
+    def __post_init__(self) -> None:
+        for name, shares in (("collective", self.collective), ("message", self.message)):
+            falls = all(later <= sooner for sooner, later in pairwise(shares))
+            _require(
+                bool(shares) and min(shares) > 0 and max(shares) <= 1 and falls,
+                key=f"fabric.levels: spread.{name}",
+                found=list(shares),
+                expected="shares above 0 and up to 1 that do not grow, over 1, 2, ... parts",
+            )
+
+    def share(self, parts: int, *, message: bool = False) -> float:
+        """Return the share over so many parts."""
+        shares = self.message if message else self.collective
+        return shares[min(parts, len(shares)) - 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +67,14 @@ class FabricPart:
 class FabricLevel:
     """Leaf, pod, core, or whatever the site calls it. `part_of` says for each part of the level below (for each node at
     the lowest level), in order, in which of `parts` it is. `hop_latency_s` is what a message waits longer for each of
-    the two hops, out of one part and into another, that it makes at this level."""
+    the two hops, out of one part and into another, that it makes at this level; `spread` what groups over several of
+    its parts reach, where that was measured."""
 
     name: str
     parts: tuple[FabricPart, ...]
     part_of: tuple[int, ...]
     hop_latency_s: float = 0.0
+    spread: SpreadTable | None = None
 
     def __post_init__(self) -> None:
         key = f"fabric.levels: {self.name}"
@@ -141,8 +169,15 @@ class Network:
 
     @cached_property
     def is_shared(self) -> bool:
-        """Whether several nodes share an uplink that is thinner than their NICs."""
-        return self.period != 1 and self.most_oversubscribed > 1
+        """Whether what groups reach depends on the parts they sit in: several nodes share an uplink that is thinner
+        than their NICs, or a level has a spread table."""
+        spread = any(level.spread for level in self.levels)
+        return self.period != 1 and (spread or self.most_oversubscribed > 1)
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no price depends on which of alike nodes are taken: all stand alike, or parts hold nothing back."""
+        return self.period == 1 or not (self.is_shared or any(level.hop_latency_s for level in self.levels))
 
     def alike_key(self, node: int) -> int:
         """Return what nodes have in common that may change places: the lowest part, where nodes differ at all."""

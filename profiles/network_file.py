@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from profiles.errors import InputError
 from profiles.host_lists import expand_hosts, fold_hosts
 from profiles.limits import LIMITS
-from profiles.network import FabricLevel, FabricPart, Network, equal_pods, pods_of
+from profiles.network import FabricLevel, FabricPart, Network, SpreadTable, equal_pods, pods_of
 from profiles.records import dataclass, replace
+from profiles.spreads import load_spread
 
 if TYPE_CHECKING:
     from profiles.cluster import NodeGroup
-    from profiles.cluster_schema import FabricModel, LevelModel, NodesModel, PartModel
+    from profiles.cluster_schema import FabricModel, LevelModel, NodesModel, PartModel, SpreadModel
     from profiles.topology_tree import HostTree
     from profiles.vocabulary import Link
 
@@ -166,6 +167,14 @@ class _LevelReader:
             parts=tuple(parts),
             part_of=tuple(part_of[number] for number in range(len(self.below.names))),
             hop_latency_s=written.hop_latency_s,
+            spread=self._spread(written.spread),
+        )
+
+    def _spread(self, written: str | SpreadModel | None) -> SpreadTable | None:
+        if written is None or isinstance(written, str):
+            return None if written is None else load_spread(written, where=self.where, key=f"{self.key}.spread")
+        return SpreadTable(
+            collective=tuple(written.collective), message=tuple(written.message), source=written.source or self.where
         )
 
     def above(self, level: FabricLevel) -> _Below:
@@ -234,6 +243,13 @@ def describe_network(network: Network) -> dict[str, Any]:
         described: dict[str, Any] = {"name": level.name}
         if level.hop_latency_s:
             described["hop_latency_s"] = level.hop_latency_s
+        if level.spread is not None:
+            table = level.spread
+            described["spread"] = {
+                "collective": list(table.collective),
+                "message": list(table.message),
+                "source": table.source,
+            }
         members: dict[int, list[int]] = {}
         for number, part in enumerate(level.part_of):
             members.setdefault(part, []).append(number)

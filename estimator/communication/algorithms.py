@@ -64,7 +64,7 @@ def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> t
     The first one, in the protocol of large messages, is what carries a measured table over to other ranks.
     """
     lines: list[Line] = []
-    for protocol, steps in _protocols(group, concurrent_groups):
+    for protocol, steps in _protocols(group, concurrent_groups, message=op == "send_recv"):
         lines += _in_protocol(op, group, steps, protocol)
     if op == "all_reduce" and group.even:
         lines += _in_network(group, concurrent_groups)
@@ -73,9 +73,9 @@ def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> t
     return tuple(lines) if exponent == 1.0 else tuple(replace(line, ramp_exponent=exponent) for line in lines)
 
 
-def _protocols(group: Group, concurrent_groups: int) -> list[tuple[str, list[_Step]]]:
+def _protocols(group: Group, concurrent_groups: int, *, message: bool) -> list[tuple[str, list[_Step]]]:
     """The protocol of large messages, and the quick one where every link on the way has it."""
-    rates = [level.available(concurrent_groups) for level in group.levels]
+    rates = [level.available(concurrent_groups, message=message) for level in group.levels]
     pairs = list(zip(group.levels, rates, strict=True))
     protocols = [("", [_Step(level=level, latency_s=level.latency_s, bytes_per_s=rate) for level, rate in pairs])]
     quick = [

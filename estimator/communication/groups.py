@@ -10,15 +10,16 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.levels import Level, Uplinks, effective, level_of, slowest_level
+from estimator.communication.levels import Level, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
-from estimator.communication.uplinks import alone, shares_uplinks
+from estimator.communication.uplinks import Above, alone, shares_uplinks, without_tree
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""
+NOTHING_ABOVE = Above(uplinks=None, hops_s=0.0, collective_reach=1.0, message_reach=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +79,30 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
-    group = describe_unshared(cluster, slots)
-    return with_uplinks(group, alone(cluster, slots)) if shares_uplinks(cluster) else group
+    if shares_uplinks(cluster):
+        return with_above(describe_unshared(without_tree(cluster), slots), alone(cluster, slots))
+    return describe_unshared(cluster, slots)
 
 
-def with_uplinks(group: Group, above: Uplinks | None) -> Group:
-    """Return `group` with what uplinks above the nodes hold back of it."""
-    if above is None:
+def with_above(group: Group, above: Above) -> Group:
+    """Return `group`, as it is with nothing above the nodes, with what is above them."""
+    if above == NOTHING_ABOVE:
         return group
-    kinds = [level.kind for level in group.levels]
-    over = "fabric" if "fabric" in kinds else "site"
-    levels = (replace(level, above=above) if level.kind == over else level for level in group.levels)
+    over = "fabric" if any(level.kind == "fabric" for level in group.levels) else "site"
+    levels = (_under(level, above) if level.kind == over else level for level in group.levels)
     return replace(group, levels=tuple(levels))
+
+
+def _under(level: Level, above: Above) -> Level:
+    quick_s = level.quick_latency_s
+    return replace(
+        level,
+        latency_s=level.latency_s + above.hops_s,
+        quick_latency_s=None if quick_s is None else quick_s + above.hops_s,
+        collective_reach=above.collective_reach,
+        message_reach=above.message_reach,
+        above=above.uplinks,
+    )
 
 
 def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
@@ -230,7 +243,7 @@ def run_key(cluster: Cluster, run: Run) -> Hashable:
     alike = Counter[tuple[int, ...]]()
     for mask, count in run.kinds:
         alike[_ranks_of_islands(mask, island_size)] += count
-    return frozenset(alike.items()), _in_one_part(site, int(run.nodes[0]), int(run.nodes[-1]))
+    return frozenset(alike.items()), _ways_above(site, int(run.nodes[0]), int(run.nodes[-1]))
 
 
 @lru_cache(maxsize=4096)
@@ -250,7 +263,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
     taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
     busy = int((-(-taken // ranks_on_node)).max())
-    in_one_part = _in_one_part(site, int(nodes[0]), int(nodes[-1]))
+    ways_above = _ways_above(site, int(nodes[0]), int(nodes[-1]))
     if group.island_size > group.devices:
         outer, inner = places // group.island_size, on_nodes
     else:
@@ -260,7 +273,7 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
     ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
     boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, in_one_part, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+    return busy, ways_above, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
@@ -366,9 +379,9 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
-def _in_one_part(site: Site, first: int, last: int) -> bool:
-    """Whether two nodes of a site whose tree repeats are under the same switch of the lowest level."""
-    return not site.network.levels or site.network.path(first)[0] == site.network.path(last)[0]
+def _ways_above(site: Site, first: int, last: int) -> Hashable:
+    """Which levels of a tree that repeats two nodes of a site, and with them all between, share a part of."""
+    return tuple(row[first] == row[last] for row in site.network.part_of_node)
 
 
 def _fabric(boxes: list[_Box]) -> Level:

@@ -32,7 +32,8 @@ class Level:
     `members` is the largest number of parts joined at one place, `ranks_inside` the most ranks in one part,
     `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
     weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
-    `above`: what uplinks that several nodes share hold back, of a fabric; None where nothing does. The other fields are
+    `collective_reach`, `message_reach`: the share of its rate over so many parts of a fabric (`SpreadTable`). `above`:
+    what uplinks that several nodes share hold back, of a fabric; None where nothing does. The other fields are
     the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
     """
 
@@ -51,11 +52,14 @@ class Level:
     in_network_share: float | None = None
     exchange_share: float = 1.0
     ramp_exponent: float = 1.0
+    collective_reach: float = 1.0
+    message_reach: float = 1.0
     above: Uplinks | None = None
 
-    def available(self, concurrent_groups: int) -> float:
-        """Bytes/s out of a part while that many groups like this one are busy."""
-        return min(self.bandwidth_bytes_per_s, self.shared_bytes_per_s / min(concurrent_groups, self.hosted))
+    def available(self, concurrent_groups: int, *, message: bool = False) -> float:
+        """Bytes/s out of a part while that many groups like this one are busy, for a collective or a message."""
+        rate = min(self.bandwidth_bytes_per_s, self.shared_bytes_per_s / min(concurrent_groups, self.hosted))
+        return rate * (self.message_reach if message else self.collective_reach)
 
 
 def effective(link: Link) -> float:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from estimator.communication.levels import Uplinks, effective
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.records import dataclass
+from profiles.network import PLAIN, SpreadTable
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,13 +28,15 @@ WAYS = ("ring", "tree", "exchange", "once")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FabricArrays:
-    """The trees of a cluster's sites as arrays: by level, from the nodes up, the part of each node, and what a byte
-    takes through the uplinks of each part, one direction (0 where they hold nothing back). Nodes are numbered through
-    all sites, those of one site from `first` on."""
+    """The trees of a cluster's sites as arrays: by level, from the nodes up, the part of each node, what a byte takes
+    through the uplinks of each part, one direction (0 where they hold nothing back), and of all sites the spread tables
+    and the longest hop. Nodes are numbered through all sites, those of one site from `first` on."""
 
     first: Mapping[str, int]
     part_of: tuple[Integers, ...]
     seconds_per_byte: tuple[Floats, ...]
+    spreads: tuple[tuple[SpreadTable, ...], ...]
+    hops_s: tuple[float, ...]
 
 
 def shares_uplinks(cluster: Cluster) -> bool:
@@ -77,10 +80,15 @@ def _arrays(cluster: Cluster) -> FabricArrays:
                 part.oversubscription / rate if part.oversubscription > 1 and rate else 0.0
                 for part, rate in zip(tree.parts, sums, strict=True)
             ]
+    by_level = [
+        [tree for site in cluster.sites for tree in site.network.levels[level : level + 1]] for level in range(depth)
+    ]
     return FabricArrays(
         first=first,
         part_of=tuple(np.array(row, dtype=np.int64) for row in parts),
         seconds_per_byte=tuple(np.array(row) for row in seconds),
+        spreads=tuple(tuple(tree.spread for tree in trees if tree.spread is not None) for trees in by_level),
+        hops_s=tuple(max(tree.hop_latency_s for tree in trees) for trees in by_level),
     )
 
 
@@ -93,9 +101,14 @@ class Seats:
 
 
 def seats_of(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Seats:
-    """Return the seats of `slots`. A box is a node, or all of an island that spans nodes."""
+    """Return the seats of `slots`, which may know where they `start` in the cluster's order. A box is a node, or all of
+    an island that spans nodes."""
     first = fabric_arrays(cluster).first
-    nodes = np.array([first[slot.site] + slot.node for slot in slots], dtype=np.int64)
+    start = getattr(slots, "start", None)
+    if start is not None and len(cluster.sites) == len(cluster.sites[0].nodes) == 1:
+        nodes = np.arange(start, start + len(slots), dtype=np.int64) // cluster.sites[0].nodes[0].devices
+    else:
+        nodes = np.array([first[slot.site] + slot.node for slot in slots], dtype=np.int64)
     boxes = nodes
     if any(group.island_size > group.devices for site in cluster.sites for group in site.nodes):
         number = np.array([_island_number(cluster, slot) for slot in slots], dtype=np.int64)
@@ -145,6 +158,8 @@ def no_loads(fabric: FabricArrays) -> Loads:
 def add_loads(loads: Loads, fabric: FabricArrays, seats: Seats, groups: Integers) -> None:
     """Count what `groups` of ranks put on the uplinks into `loads`."""
     nodes, boxes = seats.nodes[groups], seats.boxes[groups]
+    if (nodes == nodes[:, :1]).all():
+        return
     leaving, entering, branches = _steps(nodes, boxes)
     for level, part_of in enumerate(fabric.part_of):
         parts = len(fabric.seconds_per_byte[level])
@@ -209,54 +224,111 @@ def _other_tree(place: Integers, size: Integers, *, back: bool) -> Integers:
     return np.where(size % 2 == 0, size - 1 - place, (place + (1 if back else size - 1)) % np.maximum(size, 1))
 
 
-def uplinks_of(fabric: FabricArrays, loads: Loads, seats: Seats, groups: Integers) -> list[Uplinks | None]:
-    """Return what the busiest uplink on its ways takes for each of `groups` under `loads`; None for groups that no
-    uplink holds back."""
-    nodes = seats.nodes[groups]
-    slowest = {way: np.zeros(len(groups)) for way in WAYS}
-    for level, (part_of, seconds) in enumerate(zip(fabric.part_of, fabric.seconds_per_byte, strict=True)):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Meeting:
+    """What groups meet: by level, whether any of them leaves each part, and in how many parts one is at most."""
+
+    leaves: tuple[NDArray[np.bool_], ...]
+    parts_met: tuple[int, ...]
+
+
+def meet(fabric: FabricArrays, seats: Seats, groups: Integers) -> Meeting:
+    """Return what `groups` of ranks meet."""
+    nodes, size = seats.nodes[groups], groups.shape[1]
+    if (nodes == nodes[:, :1]).all():
+        inside_all = tuple(np.zeros(len(row), dtype=bool) for row in fabric.seconds_per_byte)
+        return Meeting(leaves=inside_all, parts_met=(1,) * len(inside_all))
+    leaves, parts_met = [], []
+    for part_of, seconds in zip(fabric.part_of, fabric.seconds_per_byte, strict=True):
         group, part, inside = _met(part_of[nodes], len(seconds))
-        leaves = inside < groups.shape[1]
-        for way in WAYS:
-            takes = loads.by_way[way][level] * seconds
-            np.maximum.at(slowest[way], group[leaves], takes[part[leaves]])
-    return [
-        Uplinks(**dict(zip(WAYS, each, strict=True))) if any(each) else None
-        for each in zip(*(slowest[way].tolist() for way in WAYS), strict=True)
-    ]
+        leaves.append(np.bincount(part[inside < size], minlength=len(seconds)) > 0)
+        parts_met.append(int(np.bincount(group).max()))
+    return Meeting(leaves=tuple(leaves), parts_met=tuple(parts_met))
 
 
-def alone(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Uplinks | None:
-    """Return what uplinks hold back of a group on `slots` while nobody else sends."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Above:
+    """What is above the nodes of a group: what uplinks hold back of it (None: nothing), the seconds that hops add, and
+    the share of its rate that it reaches."""
+
+    uplinks: Uplinks | None
+    hops_s: float
+    collective_reach: float
+    message_reach: float
+
+
+def worst_of(cluster: Cluster, loads: Loads, meeting: Meeting) -> Above:
+    """Return what is above groups that meet so much, while uplinks have these loads: of each figure the worst."""
+    fabric = fabric_arrays(cluster)
+    rows = list(zip(fabric.seconds_per_byte, meeting.leaves, strict=True))
+    slowest = dict.fromkeys(WAYS, 0.0)
+    for way in WAYS:
+        for held, (seconds, leaves) in zip(loads.by_way[way], rows, strict=True):
+            slowest[way] = max(slowest[way], float((held[leaves] * seconds[leaves]).max(initial=0.0)))
+    met = list(zip(meeting.parts_met, fabric.spreads, fabric.hops_s, strict=True))
+    return Above(
+        uplinks=Uplinks(**slowest) if any(slowest.values()) else None,
+        hops_s=sum((2 * hop_s for parts, _, hop_s in met if parts > 1), 0.0),
+        collective_reach=_reach(met, message=False),
+        message_reach=_reach(met, message=True),
+    )
+
+
+def _reach(met: Sequence[tuple[int, tuple[SpreadTable, ...], float]], *, message: bool) -> float:
+    return min((table.share(parts, message=message) for parts, tables, _ in met for table in tables), default=1.0)
+
+
+def alone(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Above:
+    """Return what is above a group on `slots` while nobody else sends."""
     fabric, seats = fabric_arrays(cluster), seats_of(cluster, slots)
     groups, loads = groups_of(len(slots), 1, len(slots)), no_loads(fabric)
     add_loads(loads, fabric, seats, groups)
-    above = uplinks_of(fabric, loads, seats, groups)[0]
-    if above is None or len(slots) != 2:
+    above = worst_of(cluster, loads, meet(fabric, seats, groups))
+    if above.uplinks is None or len(slots) != 2:
         return above
-    return Uplinks(ring=above.ring, tree=above.tree, exchange=above.exchange, once=above.once, message=above.once)
+    return replace(above, uplinks=replace(above.uplinks, message=above.uplinks.once))
 
 
-def uplinks_of_pairs(
-    cluster: Cluster, first: Sequence[DeviceSlot], second: Sequence[DeviceSlot]
-) -> list[Uplinks | None]:
-    """Return what uplinks hold back of the messages from each of `first` to its partner in `second`, where it has one,
-    and of sums of both, while all pairs are busy."""
+def above_pairs(
+    cluster: Cluster, first: Sequence[DeviceSlot], second: Sequence[DeviceSlot], chains: Integers | None
+) -> Above:
+    """Return what is above the messages from each of `first` to its partner in `second`, where it has one, and above
+    sums of both, while all pairs are busy: of each figure the worst. A message reaches what the spread tables of the
+    levels that it passes say of as many parts as its whole pipeline is in, whose nodes are a column of `chains` (None:
+    those of the pair)."""
     fabric = fabric_arrays(cluster)
     pairs = min(len(first), len(second))
-    ends = tuple(seats_of(cluster, slots[:pairs]).nodes for slots in (first, second))
-    message, both = np.zeros(len(ends[0])), np.zeros(len(ends[0]))
-    for part_of, seconds in zip(fabric.part_of, fabric.seconds_per_byte, strict=True):
+    ends = np.stack([seats_of(cluster, slots[:pairs]).nodes for slots in (first, second)])
+    chains = chains if chains is not None and chains.shape[1] == pairs else ends
+    message = both = hops_s = 0.0
+    reaches = {False: 1.0, True: 1.0}
+    for part_of, seconds, tables, hop_s in zip(
+        fabric.part_of, fabric.seconds_per_byte, fabric.spreads, fabric.hops_s, strict=True
+    ):
         out, into = part_of[ends[0]], part_of[ends[1]]
         apart = out != into
+        if not apart.any():
+            continue
+        hops_s += 2 * hop_s
         up, down = (np.bincount(end[apart], minlength=len(seconds)) * seconds for end in (out, into))
-        message = np.where(apart, np.maximum(message, np.maximum(up[out], down[into])), message)
-        whole = up + down
-        both = np.where(apart, np.maximum(both, np.maximum(whole[out], whole[into])), both)
-    return [
-        None if not summed else Uplinks(ring=summed, tree=summed, exchange=summed / 2, once=summed, message=sent)
-        for sent, summed in zip(message.tolist(), both.tolist(), strict=True)
-    ]
+        message = max(message, float(up.max()), float(down.max()))
+        both = max(both, float((up + down).max()))
+        in_order = np.sort(part_of[chains[:, apart]], axis=0)
+        met = 1 + int((in_order[1:] != in_order[:-1]).sum(axis=0).max())
+        for is_message, parts in ((False, 2), (True, met)):
+            shares = [table.share(parts, message=is_message) for table in tables]
+            reaches[is_message] = min(reaches[is_message], *shares) if shares else reaches[is_message]
+    uplinks = Uplinks(ring=both, tree=both, exchange=both / 2, once=both, message=message) if both else None
+    return Above(uplinks=uplinks, hops_s=hops_s, collective_reach=reaches[False], message_reach=reaches[True])
+
+
+def without_tree(cluster: Cluster) -> Cluster:
+    """Return `cluster` with nothing above its nodes, made once."""
+    plain = cluster.known_groups.get("without_tree")
+    if plain is None:
+        sites = tuple(replace(site, network=PLAIN) for site in cluster.sites)
+        plain = cluster.known_groups["without_tree"] = replace(cluster, sites=sites)
+    return cast("Cluster", plain)
 
 
 def doors_above(cluster: Cluster, sender: DeviceSlot, receiver: DeviceSlot) -> list[tuple[tuple[str, ...], float]]:

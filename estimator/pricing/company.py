@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from estimator.communication.levels import Uplinks
+import numpy as np
+
 from estimator.communication.uplinks import (
+    Above,
+    Integers,
     Loads,
+    Meeting,
     Seats,
     add_loads,
     fabric_arrays,
     groups_of,
+    meet,
     no_loads,
     seats_of,
-    uplinks_of,
+    worst_of,
 )
 from profiles.cluster import Cluster, DeviceSlot
 
@@ -30,32 +35,75 @@ class Company:
 
     def __init__(self, stages: Sequence[Sequence[DeviceSlot]]) -> None:
         self.stages = tuple(stages)
+        self._places = {(slots[0], len(slots)): number for number, slots in enumerate(self.stages)}
         self._seats: dict[Hashable, tuple[Seats, ...]] = {}
         self._loads: dict[Hashable, Loads] = {}
+        self._meetings: dict[Hashable, tuple[Meeting, Loads | None]] = {}
 
-    def uplinks(
-        self, cluster: Cluster, slots: Sequence[DeviceSlot], layout: Layout, layouts: Sequence[Layout]
-    ) -> list[Uplinks | None]:
-        """Return what uplinks hold back of each group of `layout` on `slots`, while the groups of all stages of this
-        company, made as `layouts` say, are busy; groups on `slots` are busy in any case."""
+    def above(self, cluster: Cluster, slots: Sequence[DeviceSlot], layout: Layout, layouts: Sequence[Layout]) -> Above:
+        """Return what is above the groups of `layout` on `slots`, of each figure that of the group which it is worst
+        for, while the groups of all stages of this company, made as `layouts` say, are busy; groups on `slots` are busy
+        in any case."""
+        number = self._places.get((slots[0], len(slots)))
+        loads = self._all_loads(cluster, tuple(layouts))
+        counted = number is not None and layouts[number] == layout
+        meeting, alone = self._meeting(cluster, slots, number, layout, counted=counted)
+        return worst_of(cluster, loads if alone is None else loads.at_least(alone), meeting)
+
+    def chains(self, cluster: Cluster) -> Integers | None:
+        """Return the nodes of every pipeline, (stages, ranks of a stage); None where stages have not equally many."""
+        if len({len(slots) for slots in self.stages}) > 1:
+            return None
+        return np.stack([seats.nodes for seats in self._all_seats(cluster)])
+
+    def _meeting(
+        self, cluster: Cluster, slots: Sequence[DeviceSlot], number: int | None, layout: Layout, *, counted: bool
+    ) -> tuple[Meeting, Loads | None]:
+        """What the groups meet, and what they put on uplinks where that is not in the company's loads."""
+        key = (_shape(cluster), number, layout, counted)
+        if number is not None and key in self._meetings:
+            return self._meetings[key]
         fabric = fabric_arrays(cluster)
-        seats = seats_of(cluster, slots)
+        seats = seats_of(cluster, slots) if number is None else self._all_seats(cluster)[number]
         groups = groups_of(len(slots), *layout)
-        alone = no_loads(fabric)
-        add_loads(alone, fabric, seats, groups)
-        return uplinks_of(fabric, self._all_loads(cluster, tuple(layouts)).at_least(alone), seats, groups)
+        alone = None
+        if not counted:
+            alone = no_loads(fabric)
+            add_loads(alone, fabric, seats, groups)
+        found = meet(fabric, seats, groups), alone
+        if number is not None:
+            self._meetings[key] = found
+        return found
+
+    def _whole(self, cluster: Cluster) -> Seats:
+        """All stages' seats, one stage after another."""
+        every = self._all_seats(cluster)
+        return Seats(
+            nodes=np.concatenate([seats.nodes for seats in every]),
+            boxes=np.concatenate([seats.boxes for seats in every]),
+        )
+
+    def _all_seats(self, cluster: Cluster) -> tuple[Seats, ...]:
+        shape = _shape(cluster)
+        if shape not in self._seats:
+            self._seats[shape] = tuple(seats_of(cluster, slots) for slots in self.stages)
+        return self._seats[shape]
 
     def _all_loads(self, cluster: Cluster, layouts: tuple[Layout, ...]) -> Loads:
-        # Islands that span nodes are other boxes; rates play no part.
-        shape = tuple(group.island_size for site in cluster.sites for group in site.nodes)
-        key = (shape, layouts)
+        key = (_shape(cluster), layouts)
         if key not in self._loads:
             fabric = fabric_arrays(cluster)
-            if shape not in self._seats:
-                self._seats[shape] = tuple(seats_of(cluster, slots) for slots in self.stages)
             loads = no_loads(fabric)
-            for seats, (stride, size) in zip(self._seats[shape], layouts, strict=True):
-                if size > 1 and not len(seats.nodes) % (stride * size):
+            alike = len(set(layouts)) == len({len(slots) for slots in self.stages}) == 1
+            every = [self._whole(cluster)] if alike else self._all_seats(cluster)
+            for seats, (stride, size) in zip(every, layouts[:1] if alike else layouts, strict=True):
+                if size > 1 and not len(self.stages[0] if alike else seats.nodes) % (stride * size):
                     add_loads(loads, fabric, seats, groups_of(len(seats.nodes), stride, size))
             self._loads[key] = loads
         return self._loads[key]
+
+
+def _shape(cluster: Cluster) -> Hashable:
+    """What of a job's cluster, of which others with other rates are made, decides who sits where: islands that span
+    nodes are boxes."""
+    return tuple(group.island_size for site in cluster.sites for group in site.nodes)

@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 
 from estimator.communication.algorithms import algorithm_lines
 from estimator.communication.collectives import CollectiveTime, time_collective, time_stage_transfer
-from estimator.communication.groups import Group, describe_group, describe_unshared, pair_key, with_uplinks
+from estimator.communication.groups import Group, describe_group, pair_key, with_above
 from estimator.communication.levels import Level
-from estimator.communication.uplinks import shares_uplinks, uplinks_of_pairs
+from estimator.communication.uplinks import above_pairs, shares_uplinks, without_tree
 from estimator.pricing.company import Company
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.pricing import Pricing
@@ -200,13 +200,9 @@ class LinkTimes:
         """Return the different ways between partners of two stages' slots."""
         here = cluster or self.cluster
         if shares_uplinks(here):
-            above = uplinks_of_pairs(here, one, other)
-            groups: dict[Hashable, Group] = {}
-            for pair, held in zip(zip(one, other, strict=False), above, strict=True):
-                key = (pair_key(here, *pair), held)
-                if key not in groups:
-                    groups[key] = with_uplinks(describe_unshared(here, pair), held)
-            return list(dict.fromkeys(groups.values()))
+            above = above_pairs(here, one, other, self.company.chains(here) if self.company else None)
+            plain = replace(self, cluster=without_tree(here), company=None, beside=())
+            return list(dict.fromkeys(with_above(pair, above) for pair in plain.pairs(one, other)))
         period = repeats_after(self.cluster)
         if period is not None and all(first_of_run(self.cluster, slots) is not None for slots in (one, other)):
             one, other = one[:period], other[:period]

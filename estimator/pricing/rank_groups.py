@@ -19,10 +19,9 @@ from estimator.communication.groups import (
     lay_out,
     run_key,
     seat_key,
-    with_uplinks,
+    with_above,
 )
-from estimator.communication.levels import Uplinks
-from estimator.communication.uplinks import shares_uplinks
+from estimator.communication.uplinks import shares_uplinks, without_tree
 from estimator.pricing.company import Company
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
@@ -83,8 +82,9 @@ def axis_groups(
     if size > 1 and shares_uplinks(cluster):
         company = company or Company((stage.slots,))
         layouts = [_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
-        above = company.uplinks(cluster, stage.slots, (stride, size), layouts)
-        return _slowest_of(cluster, stage.slots, stride, size, above=above)
+        above = company.above(cluster, stage.slots, (stride, size), layouts)
+        slowest = axis_groups(without_tree(cluster), stage, axis)
+        return AxisGroup(group=with_above(slowest.group, above), concurrent=slowest.concurrent)
     start = first_of_run(cluster, stage.slots)
     if start is None:
         return _slowest(cluster, stage.slots, stride, size)
@@ -189,11 +189,9 @@ def _slowest_of(
     stride: int,
     size: int,
     start: int | None = None,
-    *,
-    above: Sequence[Uplinks | None] = (),
 ) -> AxisGroup:
     """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently, of others those
-    that are described otherwise (`group_key`). `above`: what shared uplinks hold back of each."""
+    that are described otherwise (`group_key`)."""
     if size == 1:
         return AxisGroup(group=describe_group(cluster, slots[:1]), concurrent=1)
     firsts = list(_starts(len(slots), stride, size))
@@ -219,15 +217,14 @@ def _slowest_of(
             firsts = [*reversed(seats.values())]
     on_node = Counter((slot.site, slot.node) for slot in slots) if firsts else Counter()
     unshared: dict[Hashable, Group] = {}
-    for number, first in enumerate(firsts):
+    for first in firsts:
         members = slots[first : first + stride * size : stride]
         inside = Counter((slot.site, slot.node) for slot in members)
         busy = max(-(-on_node[node] // count) for node, count in inside.items())
         key = group_key(cluster, members)
         if key not in unshared:
             unshared[key] = describe_unshared(cluster, members)
-        held = with_uplinks(unshared[key], above[number]) if above else unshared[key]
-        described[held, busy] = None
+        described[unshared[key], busy] = None
     candidates = [AxisGroup(group=group, concurrent=busy) for group, busy in described]
     return max(candidates, key=_reference_s)
 

@@ -93,7 +93,6 @@ def seconds_of(cluster: Cluster, part: Part) -> float:
     return over / below if over > 1 else 0.0
 
 
-def slowest_s(cluster: Cluster, sent: Sent, members: Sequence[DeviceSlot]) -> float:
-    """Seconds of the busiest uplink that the group itself uses."""
-    own = bytes_sent(cluster, [members], "exchange")
-    return max((sent[link] * seconds_of(cluster, link[0]) for link in own), default=0.0)
+def slowest_s(cluster: Cluster, sent: Sent, used: Sent) -> float:
+    """Seconds of the busiest of the uplinks that are `used`."""
+    return max((sent[link] * seconds_of(cluster, link[0]) for link in used), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,37 @@ def test_a_tree_has_as_many_nodes_as_its_site() -> None:
     assert data["sites"][0]["fabric"] == {"link": "ib-ndr400", "oversubscription": 1.0, "pods": 1}
     with pytest.raises(InputError, match="found 5 nodes in all of its parts, expected the site's 4"):
         equal_pods(5, pods=2).check(4)
+
+
+def test_spread_tables_in_the_file(tmp_path: Path) -> None:
+    named = load_text(LEVELS.replace("name: pod", "name: pod\n          spread: arnold-h800"), tmp_path)
+    table = named.sites[0].network.levels[1].spread
+    assert table is not None
+    assert [table.share(parts) for parts in (1, 4, 9)] == [1.0, 0.83, 0.83]
+    assert [table.share(parts, message=True) for parts in (1, 4)] == [1.0, 0.3]
+    assert "the paper's, the number of pods (4) and all between (a straight line) is ours" in table.source
+    assert load_text(yaml_text(describe_cluster(named)), tmp_path).sites == named.sites
+    for spread, message in (
+        ("arnold", r"levels\[1\]\.spread: found 'arnold', expected arnold-h800, or collective and message"),
+        ("{collective: [1, 0.5, 0.6], message: [1]}", r"spread\.collective: found \[1.0, 0.5, 0.6\], expected shares"),
+        (
+            "{collective: [1, 0], message: [1]}",
+            r"spread\.collective\[1\]: found 0, expected greater than or equal to 0\.000001",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_text(LEVELS.replace("name: pod", f"name: pod\n          spread: {spread}"), tmp_path)
+
+
+def test_which_nodes_are_taken_counts_only_where_something_is_held_back() -> None:
+    pods = equal_pods(8, pods=2)
+    thin = equal_pods(8, pods=2, oversubscription=2.0)
+    late = Network(levels=(replace(pods.levels[0], hop_latency_s=1e-6),))
+    trees = (PLAIN, equal_pods(8, oversubscription=2.0), pods, thin, late)
+    assert [(tree.is_flat, tree.is_shared) for tree in trees] == [
+        (True, False),
+        (True, False),
+        (True, False),
+        (False, True),
+        (False, False),
+    ]

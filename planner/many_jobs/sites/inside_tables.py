@@ -17,6 +17,9 @@ from planner.one_job.search.mixed.space import Group, Segment
 from profiles.cluster import DeviceSlot
 from profiles.records import dataclass
 
+MOST_TOLD_APART = 12
+"""Of more units that are told apart by their places in the fabric, what is left of each is too much to go through."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -81,13 +84,16 @@ class InsideTables:
 
     def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
         """The segment's costs; `once_s` are a micro-batch's on one stage. Replicas over several groups, and those of
-        which there are too many patterns to choose from, are in the order of the devices, as if one unit held all."""
+        which there are too many patterns to choose from, are in the order of the devices, as if one unit held all; so
+        are those of many units whose places in the fabric differ."""
         group = self.pricer.space.groups[segment.groups[0]]
         units = list(self._units(group, segment.layout.tp).values())
         room = tuple(len(blocks) // segment.layout.tp for blocks in units)
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         patterns: tuple[Pattern, ...] = ()
-        if len(segment.groups) == 1 and _is_small(room, segment.dp):
+        site = self.pricer.space.cluster.site(group.site)
+        many_differ = len(units) > MOST_TOLD_APART and not site.network.is_flat
+        if len(segment.groups) == 1 and not many_differ and _is_small(room, segment.dp):
             patterns = patterns_of(room, segment.dp)
         if patterns:
             alike = _alike(group, units)
@@ -209,12 +215,14 @@ def _is_small(room: Sequence[int], replicas: int) -> bool:
 
 
 def _alike(group: Group, units: Sequence[Sequence[DeviceSlot]]) -> tuple[int, ...]:
-    """Units are alike that are whole nodes of one pod; others are told apart."""
+    """Units are alike that are whole nodes, where parts of the fabric hold nothing back; else those in the same part of
+    its lowest level; others are told apart."""
     cluster = group.own.evaluator.cluster
     site, nodes = cluster.site(group.site), cluster.group_of(group.slots[0])
     one_each = len({unit[0].node for unit in units}) == len(units)
-    plain = site.network.period == 1 and nodes.island_size <= nodes.devices and one_each
-    return tuple(0 if plain else number for number in range(len(units)))
+    if nodes.island_size > nodes.devices or not one_each:
+        return tuple(range(len(units)))
+    return tuple(0 if site.network.is_flat else site.network.path(unit[0].node)[0] for unit in units)
 
 
 def _units_in_turn(pattern: Pattern) -> list[int]:

@@ -15,7 +15,7 @@ from estimator.pricing.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis,
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
-from profiles.network import equal_pods
+from profiles.network import Network, equal_pods
 from tests.oracles.rank_groups_oracle import brute_force_groups
 from tests.seeds import seeds
 
@@ -134,6 +134,19 @@ def test_pods_are_told_apart() -> None:
     # Eight rings leave either pod once each, through uplinks as wide as the NICs of one node.
     assert across.above is not None
     assert across.above.ring == pytest.approx(1 / inside.bandwidth_bytes_per_s)
+
+
+def test_hops_of_every_level_count() -> None:
+    """Leaves of two nodes, pods of four: a run of nodes is as its slots in no order."""
+    cluster = load_cluster("a100-80gb:8x8")
+    leaf = replace(equal_pods(8, pods=4).levels[0], name="leaf", hop_latency_s=1e-6)
+    pod = replace(equal_pods(4, pods=2).levels[0], hop_latency_s=1e-5)
+    tree = replace(cluster, sites=(replace(cluster.sites[0], network=Network(levels=(leaf, pod))),))
+    for first, last, hops_s in ((0, 2, 0.0), (1, 3, 2e-6), (0, 4, 2e-6), (2, 6, 2.2e-5), (0, 8, 2.2e-5)):
+        slots = tree.slots[8 * first : 8 * last]
+        runs, plain = (axis_groups(c, stage_of(slots, tp=8), "dp").group.levels[-1] for c in (tree, cluster))
+        assert runs.latency_s == pytest.approx(plain.latency_s + hops_s, rel=1e-12)
+        assert runs == describe_group(tree, slots[::8]).levels[-1]
 
 
 def test_misuse_of_axes() -> None:

@@ -263,8 +263,7 @@ class Pricer:
         """Slots by their places relative to the first one's node, where all nodes of a site are as near to another."""
         sites = self.links.cluster.sites
         near = all(
-            site.network.period == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes)
-            for site in sites
+            site.network.is_flat and all(nodes.island_size <= nodes.devices for nodes in site.nodes) for site in sites
         )
         first = slots[0].node if near else 0
         return tuple((slot.site, slot.group, slot.node - first, slot.index) for slot in slots)
