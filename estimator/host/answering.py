@@ -52,14 +52,20 @@ def be_fork(work: Callable[[Callable[[object], None]], object], answering: int, 
 
 
 def changed_builtins() -> Callable[[], tuple[str, ...]]:
-    """Return what tells which of Python's own functions are others than now."""
+    """Return what tells which of Python's own functions are others than now, or gone, and puts them back: without them
+    nothing could be said of it."""
     names, before = vars(builtins), dict(vars(builtins))
     same, ordered, every = before.__eq__, sorted, tuple
 
     def changed() -> tuple[str, ...]:
         if same(names) is True:
             return ()
-        return every(ordered(name for name, value in names.items() if before.get(name) is not value and name != "_"))
+        others = {name for name, value in names.items() if before.get(name) is not value and name != "_"}
+        others |= before.keys() - names.keys()
+        for name in others - before.keys():
+            del names[name]
+        names.update(before)
+        return every(ordered(others))
 
     return changed
 

@@ -158,10 +158,11 @@ class Children:
         self._tell("undo", list(command))
 
     def end(self) -> None:
-        """Stop what still runs; nothing is left to guard."""
+        """Stop what still runs and remove the folder; nothing is left to guard."""
         for process in reversed(self._started[:]):
             self.stop(process)
         end_all(lambda: carriers_of(self._mark))
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._tell("done", True)
 
     def _watch(self, process: Child) -> None:
@@ -180,25 +181,26 @@ def child_processes() -> Iterator[Children]:
     """Start processes that end with this one at the latest. On leaving, those that still run are killed and waited for,
     and their folder is removed. OSError where the system gives no further process."""
     path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-    with tempfile.TemporaryDirectory(prefix="cellplan-", ignore_cleanup_errors=True) as name:
-        guardian = subprocess.Popen(
-            _isolated("guardian"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ, PYTHONPATH=path),
-            cwd="/",
-            start_new_session=True,
-        )
-        assert guardian.stdin is not None
-        children = Children(Path(name), guardian)
-        try:
-            yield children
-        finally:
-            children.end()
-            with contextlib.suppress(BrokenPipeError):
-                guardian.stdin.close()
-            guardian.wait()
+    folder = Path(tempfile.gettempdir(), f"cellplan-{secrets.token_hex(8)}")
+    guardian = subprocess.Popen(
+        _isolated("guardian"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ, PYTHONPATH=path),
+        cwd="/",
+        start_new_session=True,
+    )
+    assert guardian.stdin is not None
+    children = Children(folder, guardian)
+    try:
+        folder.mkdir(mode=0o700)  # There is one only while somebody is there to remove it.
+        yield children
+    finally:
+        children.end()
+        with contextlib.suppress(BrokenPipeError):
+            guardian.stdin.close()
+        guardian.wait()
 
 
 def _isolated(module: str) -> tuple[str, ...]:
