@@ -27,12 +27,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _print(tables: list[dict[str, Any]], _: Namespace) -> None:
-    rows = [(table["link"], table["op"], table["ranks"], table["nodes"], *_figures(table)) for table in tables]
+    rows = [(table["link"], table["op"], _ranks(table), *_figures(table)) for table in tables]
     if tables and "seconds" in tables[0]:
         title, columns = f"Link tables at {tables[0]['size']} bytes", tuple(tables[0]["seconds"])
     else:
         title, columns = "Link tables", ("up to", "alpha", "1/beta")
-    print_table(title, ("link", "op", "ranks", "nodes", *columns, "fit error", "basis"), rows)
+    print_table(title, ("link", "op", "ranks", *columns, "error", "basis"), rows)
+
+
+def _ranks(table: dict[str, Any]) -> str:
+    """As a cluster is written: nodes by ranks on each."""
+    ranks, nodes = table["ranks"], table["nodes"]
+    return f"{nodes}x{ranks // nodes}" if nodes and ranks % nodes == 0 else f"{ranks} on {nodes or '?'}"
 
 
 def _figures(table: dict[str, Any]) -> tuple[str, ...]:
