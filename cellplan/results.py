@@ -106,8 +106,8 @@ class PlanResult(_WithPlan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplicitResult(_WithPlan):
-    """The estimate of one explicit plan, taken apart."""
+class _WithDocument(_WithPlan):
+    """The plan of a command's whole document."""
 
     document: Mapping[str, Any]
 
@@ -115,12 +115,19 @@ class ExplicitResult(_WithPlan):
 
     @property
     def plan(self) -> Plan:
-        """The plan that was estimated."""
+        """The plan of the document."""
         return plan_of(self.document)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan and its estimate."""
+        """Return what the command prints with `--json`."""
         return dict(self.document)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplicitResult(_WithDocument):
+    """The estimate of one explicit plan, taken apart."""
+
+    __repr__ = Result.__repr__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,21 +246,10 @@ class SimulationResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacementResult(_WithPlan):
+class PlacementResult(_WithDocument):
     """Sites and devices for a job, and its plan there."""
 
-    document: Mapping[str, Any]
-
     __repr__ = Result.__repr__
-
-    @property
-    def plan(self) -> Plan:
-        """The plan on the chosen devices."""
-        return plan_of(self.document)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return sites, plan, score and alternatives."""
-        return dict(self.document)
 
     @property
     def _sites(self) -> str:

@@ -7,9 +7,10 @@ framework, whose kernels move more memory or less for the same work: it is measu
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from statistics import mean, median
-from typing import Any
+from typing import Any, Protocol
 
 from estimator.host.capacity import process_limit
 from estimator.host.worker_processes import (
@@ -44,6 +45,27 @@ REFERENCE_BLOCK = TransformerBlock(
     feed_forward=FeedForward(hidden=2048, bias=True),
 )
 REFERENCE_SAMPLES, REFERENCE_TOKENS = 2, 128
+
+
+class InPasses(Protocol):
+    """A module in training, of torch or JAX, whose passes can be timed."""
+
+    def prepare(self) -> None: ...
+    def forward(self) -> None: ...
+    def backward(self) -> None: ...
+
+
+def compute_for(training: InPasses, seconds: float) -> list[float]:
+    """Return the seconds of each pass for so long; the last one, which others may have left alone, is not counted."""
+    pass_times_s: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s or len(pass_times_s) < 3:
+        training.prepare()
+        start_s = time.perf_counter()
+        training.forward()
+        training.backward()
+        pass_times_s.append(time.perf_counter() - start_s)
+    return pass_times_s[:-1]
 
 
 def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype: DType) -> float:

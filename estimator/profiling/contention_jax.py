@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 from estimator.communication.world_jax import JaxWorld, joined_world, local_coordinator
 from estimator.host.memory import keep_freed_memory
 from estimator.host.worker_processes import read_request
-from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS, WORLD_TIMEOUT_S
+from estimator.profiling.contention import (
+    REFERENCE_BLOCK,
+    REFERENCE_SAMPLES,
+    REFERENCE_TOKENS,
+    WORLD_TIMEOUT_S,
+    compute_for,
+)
 from estimator.profiling.measure_jax import build_shard
 from estimator.profiling.training_jax import Training
 from profiles.vocabulary import Shard
@@ -33,31 +38,18 @@ def _measure(world: JaxWorld, world_size: int, request: dict[str, Any]) -> tuple
     shard = Shard(micro_batch_per_rank=REFERENCE_SAMPLES, seq_len=REFERENCE_TOKENS, dtype=request["dtype"])
     training = Training(*build_shard(REFERENCE_BLOCK, shard), shard, "adamw")
     round_s = request["round_s"]
-    _compute(training, round_s)  # what is compiled on first use is compiled now
+    compute_for(training, round_s)  # what is compiled on first use is compiled now
     alone: list[float] = []
     busy: list[float] = []
     for number in range(request["rounds"]):
         for turn in range(world_size):
             world.barrier(f"alone/{number}/{turn}")
             if turn == world.rank:
-                alone += _compute(training, round_s)
+                alone += compute_for(training, round_s)
         world.barrier(f"busy/{number}")
-        busy += _compute(training, round_s)
+        busy += compute_for(training, round_s)
         world.barrier(f"done/{number}")
     return alone, busy
-
-
-def _compute(training: Training, seconds: float) -> list[float]:
-    """Seconds of each pass for so long; the last one, which others may have left alone, is not counted."""
-    pass_times_s: list[float] = []
-    end_s = time.perf_counter() + seconds
-    while time.perf_counter() < end_s or len(pass_times_s) < 3:
-        training.prepare()
-        start_s = time.perf_counter()
-        training.forward()
-        training.backward()
-        pass_times_s.append(time.perf_counter() - start_s)
-    return pass_times_s[:-1]
 
 
 if __name__ == "__main__":

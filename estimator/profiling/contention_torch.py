@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import torch
@@ -11,7 +10,7 @@ import torch.distributed as dist
 
 from estimator.host.memory import keep_freed_memory
 from estimator.host.worker_processes import read_request
-from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS
+from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS, compute_for
 from estimator.profiling.measure_torch import Training, build_shard
 from profiles.vocabulary import Shard
 
@@ -23,7 +22,7 @@ def main() -> None:
     torch.set_num_threads(request["threads"])
     shard = Shard(micro_batch_per_rank=REFERENCE_SAMPLES, seq_len=REFERENCE_TOKENS, dtype=request["dtype"])
     training = Training(*build_shard(REFERENCE_BLOCK, shard, "cpu"), shard, "adamw")
-    _compute(training, request["round_s"])  # what is loaded on first use is loaded now
+    compute_for(training, request["round_s"])  # what is loaded on first use is loaded now
     dist.init_process_group(
         "gloo",
         store=dist.FileStore(request["store"], request["world_size"]),
@@ -36,26 +35,13 @@ def main() -> None:
         for turn in range(request["world_size"]):
             dist.barrier()
             if turn == request["rank"]:
-                alone += _compute(training, request["round_s"])
+                alone += compute_for(training, request["round_s"])
         dist.barrier()
-        busy += _compute(training, request["round_s"])
+        busy += compute_for(training, request["round_s"])
         dist.barrier()
     with Path(request["results"]).open("a", encoding="utf-8") as lines:
         print(json.dumps({"alone_s": alone, "busy_s": busy}), file=lines, flush=True)
     dist.destroy_process_group()
-
-
-def _compute(training: Training, seconds: float) -> list[float]:
-    """Seconds of each pass for so long; the last one, which others may have left alone, is not counted."""
-    pass_times_s: list[float] = []
-    end_s = time.perf_counter() + seconds
-    while time.perf_counter() < end_s or len(pass_times_s) < 3:
-        training.prepare()
-        start_s = time.perf_counter()
-        training.forward()
-        training.backward()
-        pass_times_s.append(time.perf_counter() - start_s)
-    return pass_times_s[:-1]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from estimator.host.cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
 from models_zoo.model import Model, without_dropout
+from planner.shared.options.training import JobOptions
 from planner.shared.options.values import margin_bytes
 from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.cluster_file import load_cluster
@@ -60,6 +61,19 @@ def load_place(
         return device_from_rates(rates) if rates else None
 
     return _with_margin(load_cluster(text, local_device=local_device), margin)
+
+
+def place_of(text: str, model: Model, options: JobOptions, *, store: ProfileStore | None) -> Cluster:
+    """Return the cluster that `text` means to a job of these options, as `load_place`."""
+    return load_place(
+        text,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=token_count(model, options.seq_len),
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
 
 
 def _with_margin(place: Cluster, margin: str | None) -> Cluster:

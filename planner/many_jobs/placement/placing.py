@@ -34,7 +34,7 @@ from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.search.varied import with_cluster
-from planner.shared.inputs import load_place, open_existing, token_count
+from planner.shared.inputs import open_existing, place_of
 from planner.shared.options.choices import off_defaults_sentence
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
@@ -197,16 +197,7 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
 
 
 def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | None) -> Cluster:
-    tokens = token_count(model, options.seq_len)
-    place = load_place(
-        options.cluster,
-        model,
-        store=store,
-        dtype=options.dtype,
-        seq_len=tokens,
-        optimizer=options.optimizer,
-        margin=options.memory_margin,
-    )
+    place = place_of(options.cluster, model, options, store=store)
     if options.free is None:
         return place
     from planner.one_job.free_devices.reading import cluster_with_free

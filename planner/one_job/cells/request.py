@@ -14,7 +14,7 @@ from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
-from planner.shared.inputs import load_place, token_count, trained_on
+from planner.shared.inputs import place_of, token_count, trained_on
 from planner.shared.options.estimate import DegreeOptions, EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.options.training import SoftwareOptions
@@ -70,15 +70,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         raise InputError(where="estimate", found=lacking, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference, options.user_code)
     tokens = token_count(model, options.seq_len)
-    place = load_place(
-        cluster,
-        model,
-        store=store,
-        dtype=options.dtype,
-        seq_len=tokens,
-        optimizer=options.optimizer,
-        margin=options.memory_margin,
-    )
+    place = place_of(cluster, model, options, store=store)
     model, undropped = trained_on(model, place)
     assumptions = [*place.notes, *undropped]
     global_batch = options.global_batch

@@ -20,7 +20,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.one_job.explicit.sharding import open_stages, sharding, zero_stage
-from planner.shared.inputs import load_place, token_count, trained_on
+from planner.shared.inputs import place_of, token_count, trained_on
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
@@ -64,15 +64,7 @@ def read_explicit(
     habits = model is None
     model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
-    place = load_place(
-        cluster,
-        model,
-        store=store,
-        dtype=options.dtype,
-        seq_len=tokens,
-        optimizer=options.optimizer,
-        margin=options.memory_margin,
-    )
+    place = place_of(cluster, model, options, store=store)
     model, undropped = trained_on(model, place)
     assumed = [*place.notes, *undropped]
     grid = _grid(model, place, options, assumed)

@@ -127,7 +127,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.usefixtures("folder")
 def test_what_ends_well_is_by_its_schema(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    document_of(line.split(), 0, capsys)
+    assert "failure" not in document_of(line.split(), 0, capsys)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from planner.one_job.search.spaces.space import Space
 from planner.one_job.search.spaces.stated import read_constraints, refuse
 from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
-from planner.shared.inputs import load_place, token_count, trained_on
+from planner.shared.inputs import place_of, token_count, trained_on
 from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.software_defaults import usual_global_batch
 from planner.shared.training_software import training_software
@@ -130,16 +130,7 @@ def read_search(
 
 def _read_place(options: SpaceOptions, model: Model, store: ProfileStore | None) -> tuple[Cluster, list[str]]:
     """The cluster, as far as it is said to be free, and what is assumed of it."""
-    tokens = token_count(model, options.seq_len)
-    place = load_place(
-        options.cluster,
-        model,
-        store=store,
-        dtype=options.dtype,
-        seq_len=tokens,
-        optimizer=options.optimizer,
-        margin=options.memory_margin,
-    )
+    place = place_of(options.cluster, model, options, store=store)
     assumed = list(place.notes)
     if options.free is not None:
         from planner.one_job.free_devices.reading import cluster_with_free

@@ -17,13 +17,15 @@ PAGED_OPTIMIZERS = {"adamw": "paged_adamw_32bit", "adam8bit": "paged_adamw_8bit"
 """Those whose state is in memory that device and host share."""
 PRECISIONS = ("bf16", "fp16", "fp32")
 
+NO_GPTQ = Rule(
+    key="recipe.software.frozen_as",
+    allows=lambda s: s.job.frozen_as != "gptq",
+    found="{s.job.frozen_as}",
+    expected="held, or nf4",
+)
+
 _JOB = (
-    Rule(
-        key="recipe.software.frozen_as",
-        allows=lambda s: s.job.frozen_as != "gptq",
-        found="{s.job.frozen_as}",
-        expected="held, or nf4",
-    ),
+    NO_GPTQ,
     Rule(
         key="recipe.software.memory.paged_states",
         allows=lambda s: not s.job.paged_states or s.job.optimizer in PAGED_OPTIMIZERS,

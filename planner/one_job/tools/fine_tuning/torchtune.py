@@ -19,6 +19,7 @@ from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED, sharded_state_offloaded_whole, tokens_whole
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 from planner.one_job.tools.base.writing import Task
+from planner.one_job.tools.fine_tuning.rules import NO_GPTQ
 from planner.one_job.tools.fine_tuning.writing import (
     ALPHA,
     learning_rate,
@@ -57,12 +58,7 @@ TORCHTUNE = TrainingTool(
             found="{s.job.frozen_layers}",
             expected="null: adapters or all weights learn",
         ),
-        Rule(
-            key="recipe.software.frozen_as",
-            allows=lambda s: s.job.frozen_as != "gptq",
-            found="{s.job.frozen_as}",
-            expected="held, or nf4",
-        ),
+        NO_GPTQ,
         Rule(
             key="recipe.grad_dtype",
             allows=lambda s: s.job.grad_dtype in (None, s.job.dtype),
