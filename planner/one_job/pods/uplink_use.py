@@ -8,6 +8,7 @@ between all pairs, messages from each rank to its partner. Groups of all stages 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def _doors(cluster: Cluster) -> _Doors:
         np.bincount(part_of, fabric.nic_bytes_per_s, minlength=len(ratio))
         for part_of, ratio in zip(fabric.part_of, ratios, strict=True)
     ]
-    of_boxes = np.bincount(boxes, fabric.nic_bytes_per_s, minlength=len(boxes))
+    of_boxes = np.bincount(boxes, fabric.nic_bytes_per_s, minlength=len(boxes)).astype(np.float64)
     return _Doors(
         arrays=replace(
             fabric,
@@ -141,8 +142,7 @@ def _tallies(setup: Setup, doors: _Doors) -> dict[str, _Tally]:
 
 def _add_groups(tally: _Tally, setup: Setup, part: AxisBytes, seats: Seats, doors: _Doors) -> None:
     """Count the collectives of one kind on one axis of a stage."""
-    axis: GroupAxis = part.axis  # type: ignore[assignment]
-    stride, size = group_layout(setup.stages[part.stage], axis)
+    stride, size = group_layout(setup.stages[part.stage], cast("GroupAxis", part.axis))
     groups = groups_of(len(seats.nodes), stride, size)
     loads = no_loads(doors.arrays)
     add_loads(loads, doors.arrays, seats, groups)
