@@ -139,7 +139,7 @@ def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:
                 wires.append(
                     _wire(
                         len(wires),
-                        (child, "up"),
+                        (child, "uplink"),
                         (uplink.parent, f"c{uplink.number}"),
                         _shaped(uplink.bytes_per_s * scale),
                         hold_s=_hold_s(uplink.hop_latency_s),
@@ -190,8 +190,8 @@ def _tree(site: Site, gate: str, node_rates: Sequence[float]) -> tuple[list[Spac
     levels, rows = site.network.levels, site.network.part_of_node
     for depth, (level, row) in enumerate(zip(levels, rows, strict=True)):
         below = [0.0] * len(level.parts)
-        for part, rate in zip(row, node_rates, strict=True):
-            below[part] += rate
+        for place, rate in zip(row, node_rates, strict=True):
+            below[place] += rate
         for number, part in enumerate(level.parts):
             name = f"{gate}l{depth}p{number}"
             spaces.append(Space(name=name, site=site.name, address=None))

@@ -241,6 +241,27 @@ def test_traffic_between_sites_passes_their_shaped_link() -> None:
 
 
 @pytest.mark.usefixtures("can_emulate")
+def test_traffic_between_pods_passes_the_shaped_uplinks_of_both() -> None:
+    cluster = pods_of_nodes()
+    alone = replace(cluster, sites=cluster.sites[:1], site_links=())
+    with emulated_network(alone) as network:
+        prefix = network.seats[0].prefix[-1].removesuffix("s0n0")
+        leaf, pod = f"{prefix}s0l0p0", f"{prefix}s0l1p0"
+        assert "rate 8Gbit" in run_tool("tc", "-n", pod, "qdisc", "show", "dev", "uplink")
+        assert "rate 4Gbit" in run_tool("tc", "-n", f"{prefix}s0l0p3", "qdisc", "show", "dev", "uplink")
+        points = measure_between(network, (0, 8), (1 << 20,), "send_recv", repeats=2, timeout_s=HANGS_S)
+        assert len(points) == 1
+        assert min(_sent(leaf), _sent(pod)) > 1 << 20
+        assert _sent(f"{prefix}s0l0p2") == 0
+    assert not own_namespaces(os.getpid())
+
+
+def _sent(space: str) -> int:
+    """Bytes that have gone up from a switch."""
+    return int(run_tool("tc", "-n", space, "-s", "qdisc", "show", "dev", "uplink").split("Sent ")[1].split()[0])
+
+
+@pytest.mark.usefixtures("can_emulate")
 def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
     started: list[subprocess.Popen[bytes]] = []
 
