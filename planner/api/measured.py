@@ -97,16 +97,23 @@ def _fit_spread(options: CommFitOptions, level: str) -> dict[str, Any]:
     from planner.shared.inputs import load_any_place
     from profiles.files import read_text
     from profiles.level_parts import part_finder
+    from profiles.yaml_files import yaml_text
 
     where = str(options.file)
     find_part = part_finder(load_any_place(options.cluster or ""), level, where=where)
     runs = read_nccl_runs(read_text(options.file), where=where, op=options.op)
     fitted = fit_spread(runs, find_part, source=f"nccl-tests: {where}")
+    spread = {
+        "collective": list(fitted.table.collective),
+        "message": list(fitted.table.message),
+        "source": fitted.table.source,
+    }
     return {
         "level": level,
-        "spread": asdict(fitted.table),
+        "spread": spread,
         "runs": [asdict(point) for point in fitted.points],
         "notes": list(fitted.notes),
+        "text": yaml_text({"spread": spread}),
     }
 
 

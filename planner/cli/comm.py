@@ -8,7 +8,6 @@ from typing import Any
 from planner import api
 from planner.cli.actions import Action, add_actions
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table
-from profiles.yaml_files import yaml_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,7 +48,7 @@ def _print_fitted(fitted: list[dict[str, Any]] | dict[str, Any], arguments: Name
     print_table(f"Runs over parts of level {fitted['level']}", columns, rows)
     print_notes("not measured:", fitted["notes"])
     print("for the level in the cluster file:")
-    print(yaml_text({"spread": fitted["spread"]}), end="")
+    print(fitted["text"], end="")
 
 
 def _print(tables: list[dict[str, Any]], _: Namespace) -> None:
