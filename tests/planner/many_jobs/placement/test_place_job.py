@@ -10,7 +10,7 @@ import pytest
 
 from planner import api
 from planner.many_jobs.sites import choosing
-from planner.shared.options.search import SitesMethod
+from planner.shared.options.place import SitesMethod
 from profiles.errors import InputError, NothingFits
 from tests.planner.many_jobs.placement.place_examples import a100, three_sites, write_cluster
 
