@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from math import hypot, log
 from pathlib import Path
 from typing import Literal
 
@@ -61,8 +61,8 @@ class Job:
     def distance(self, r1: float, r2: float, measure: Distance) -> float:
         """Return how far a row's ratios are: as printed in section 5.2, or of their logarithms."""
         if measure == "printed":
-            return ((self.r1 - r1) ** 2 + (self.r2 - r2) ** 2) ** 0.5
-        return (log(self.r1 / r1) ** 2 + log(self.r2 / r2) ** 2) ** 0.5
+            return hypot(self.r1 - r1, self.r2 - r2)
+        return hypot(log(self.r1 / r1), log(self.r2 / r2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

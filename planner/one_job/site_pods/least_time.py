@@ -123,9 +123,9 @@ class _Search:
         key = tuple(tuple(tuple(alike[node] for node in cell) for cell in column) for column in seating)
         setup = self.job.seated(seating)
         if key not in self.evaluations:
-            evaluation = self.evaluate(setup)
+            priced = self.evaluate(setup)
             self.priced += 1
-            self.evaluations[key] = evaluation if isinstance(evaluation, Evaluation) else None
+            self.evaluations[key] = priced if isinstance(priced, Evaluation) else None
         evaluation = self.evaluations[key]
         if evaluation is None:
             return None

@@ -57,7 +57,7 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
 
     model: ModelName = field(default="", kw_only=False)
     cluster: ClusterName = ""
-    devices: Annotated[int, JOB("devices that the job wants", "N", NATURAL)] = 0
+    devices: Annotated[int, JOB("devices that the job wants")] = 0
     plan: Annotated[Path | None, Option("place the plan in this file, in place of MODEL and --devices")] = None
     local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
     method: Annotated[
