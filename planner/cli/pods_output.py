@@ -23,7 +23,7 @@ def print_pods(result: Mapping[str, Any]) -> None:
         print_text(f"pods that the widest group of an axis touches: {wide}")
     for site in score["sites"]:
         for line in _comparison(site):
-            print_text(line, indent="  ")
+            print_text(f"{site['site']}: {line}" if several else line, indent="  ")
     for note in score["notes"]:
         print_text(note)
     print()

@@ -132,7 +132,8 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
                 if not getattr(self, name):
-                    raise self.wrong(name, found="nothing", expected="it, or --plan FILE in its place")
+                    found = 0 if name == "devices" else "nothing"
+                    raise self.wrong(name, found=found, expected="what is to be placed, or --plan FILE in its place")
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
