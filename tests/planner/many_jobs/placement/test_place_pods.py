@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from planner.cli.main import main
-from planner.many_jobs.placement.pods_plan import restricted
-from profiles.network import FabricLevel, FabricPart, Network
 from tests.documents import checked, document_of
 
 NODES = 6
@@ -121,20 +119,3 @@ def test_methods_of_pods_need_pods(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster", "a100-80gb:4x2", *JOB, "--method", "arnold", "--alternatives", "0"]
     assert main(["place", "gpt2-1.3b", *words]) == 2
     assert "a cluster with pods" in " ".join(capsys.readouterr().err.split())
-
-
-def test_the_tree_of_some_nodes_has_their_uplinks() -> None:
-    """Pods of four and two nodes under two cores; of the first pod two nodes are kept, whose uplink is as wide."""
-    pods = FabricLevel(
-        name="pod",
-        parts=tuple(FabricPart(name=name, oversubscription=4.0) for name in "abc"),
-        part_of=(0, 0, 0, 0, 1, 1, 2, 2),
-    )
-    core = FabricLevel(name="core", parts=(FabricPart(name="x"), FabricPart(name="y")), part_of=(0, 1, 1))
-    network = Network(levels=(pods, core), hosts=tuple(f"n{node}" for node in range(8)))
-    kept = restricted(network, (1, 3, 6, 7))
-    assert kept.hosts == ("n1", "n3", "n6", "n7")
-    assert [(part.name, part.oversubscription) for part in kept.levels[0].parts] == [("a", 2.0), ("c", 4.0)]
-    assert kept.part_of_node == ((0, 0, 1, 1), (0, 0, 1, 1))
-    assert [part.name for part in kept.levels[1].parts] == ["x", "y"]
-    assert restricted(network, range(8)) == network
