@@ -20,7 +20,7 @@ MOST_LETTERS = 2000
 NOTHING: Mapping[str, Mapping[str, Any]] = {
     "estimate": {"cells": []},
     "plan": {"plan": None},
-    "place": {"sites": [], "plan": None, "alternatives": []},
+    "place": {"sites": [], "pods": [], "plan": None, "alternatives": []},
     "export": {"files": [], "nearest": None},
     "run": {"measured": None, "estimated": None, "losses": []},
     "validate": {"rows": []},
