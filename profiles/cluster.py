@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -187,7 +188,9 @@ class Cluster:
 
     @cached_property
     def free_slots(self) -> tuple[DeviceSlot, ...]:
-        """The device places that are free: of each group of nodes the first `free`, in the order of `slots`."""
+        """The device places that are free: of each group of nodes the first `free`, in the order of `slots`. Of a
+        site's devices of one type those of whole nodes come before those of nodes that are partly free, of which those
+        with most: no group that a node holds is then cut by a node that is not whole."""
         left = {(site.name, i): group.free for site in self.sites for i, group in enumerate(site.nodes)}
         free_slots = []
         for slot in self.slots:
@@ -197,7 +200,28 @@ class Cluster:
                     continue
                 left[slot.site, slot.group] = free - 1
             free_slots.append(slot)
-        return tuple(free_slots)
+        return self._whole_nodes_first(free_slots)
+
+    def _whole_nodes_first(self, free_slots: list[DeviceSlot]) -> tuple[DeviceSlot, ...]:
+        on_node = Counter((slot.site, slot.node) for slot in free_slots)
+        devices = {(site.name, i): group.devices for site in self.sites for i, group in enumerate(site.nodes)}
+        partly = {
+            (slot.site, slot.node): -on_node[slot.site, slot.node]
+            for slot in free_slots
+            if on_node[slot.site, slot.node] < devices[slot.site, slot.group]
+        }
+        if not partly:
+            return tuple(free_slots)
+        places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, slot in enumerate(free_slots):
+            places[slot.site, slot.device].append(number)
+        ordered = list(free_slots)
+        for numbers in places.values():
+            members = [free_slots[number] for number in numbers]
+            members.sort(key=lambda slot: partly.get((slot.site, slot.node), -math.inf))
+            for number, slot in zip(numbers, members, strict=True):
+                ordered[number] = slot
+        return tuple(ordered)
 
     def __hash__(self) -> int:
         return self._hash

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_description import describe_cluster
 from profiles.errors import InputError
+from profiles.files import read_text
 from profiles.given import given_under, name_given, plain_object
 from profiles.hardware import load_device, load_link
 from profiles.limits import LIMITS
 from profiles.network import Network
 from profiles.network_file import network_beside, read_hosts, read_network
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
-from profiles.yaml_files import read_yaml
+from profiles.yaml_files import line_of, parse_yaml
 
 if TYPE_CHECKING:
     from profiles.cluster_schema import ClusterModel, DeviceModel, LinkModel, NodesModel, SiteModel
@@ -91,7 +92,10 @@ def _load(text: str, local_device: LocalDevice | None, tree: HostTree | None) ->
     if given is not None:
         return _from_file(given, text=text, where="cluster", local_device=local_device, tree=tree)
     if is_file(text):
-        return _from_file(read_yaml(Path(text)), text=text, where=text, local_device=local_device, tree=tree)
+        content = read_text(Path(text), limit=LIMITS.yaml_bytes)
+        data = parse_yaml(content, where=text)
+        with _on_line(content, text):
+            return _from_file(data, text=text, where=text, local_device=local_device, tree=tree)
     cluster = _from_short_form(text, local_device)
     return (
         cluster if tree is None else replace(cluster, sites=tuple(_under(tree, site, text) for site in cluster.sites))
@@ -241,6 +245,19 @@ def _inside(where: str, key: str) -> Iterator[None]:
     except InputError as error:
         full = ".".join(step for step in (key, error.key) if step)
         raise InputError(where=where, key=full, found=error.found, expected=error.expected) from None
+
+
+@contextmanager
+def _on_line(content: str, file: str) -> Iterator[None]:
+    """Names the line of what is wrong with a key of the cluster file, whose `content` was read."""
+    try:
+        yield
+    except InputError as error:
+        line = line_of(content, error.key) if error.key and error.where == file else None
+        if line is None:
+            raise
+        where = f"{file}, line {line}"
+        raise InputError(where=where, key=error.key, found=error.found, expected=error.expected) from None
 
 
 def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | None, tree: HostTree | None) -> Cluster:

@@ -22,6 +22,9 @@ CORE_SCALARS = (
 )
 """(tag, pattern, first characters) of the scalars that YAML 1.2 (core schema) reads as something else than text."""
 
+_STEP = re.compile(r"\.?([A-Za-z_]\w*)|\[(\d{1,9})\]")
+"""A step of a key's path: a name, or a number in a list."""
+
 
 def read_yaml(path: str | Path) -> Any:
     """Return the value of a YAML file, in the core schema of YAML 1.2. Raise InputError with line and column.
@@ -47,6 +50,32 @@ def parse_yaml(text: str, *, where: str) -> Any:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(where=where, found=f"no usable YAML ({error})", expected="a YAML document") from None
+
+
+def line_of(text: str, key: str) -> int | None:
+    """Return the line, from 1, on which what `key` (`sites[0].fabric.link`) means begins in a YAML text that
+    `parse_yaml` reads; of a key that is not there, the nearest above it. None where nothing of the key is there.
+
+    >>> line_of("sites:\\n- name: north\\n  nodes: []\\n", "sites[0].fabric.levels")
+    2
+    """
+    import yaml
+
+    node: Any = yaml.compose(text, Loader=_fast("SafeLoader"))
+    line = None
+    for name, number in _STEP.findall(key):
+        inside = None
+        if number and isinstance(node, yaml.SequenceNode) and int(number) < len(node.value):
+            inside = node.value[int(number)]
+            line = inside.start_mark.line + 1
+        elif name and isinstance(node, yaml.MappingNode):
+            for key_node, value in node.value:
+                if key_node.value == name:
+                    inside, line = value, key_node.start_mark.line + 1
+        if inside is None:
+            break
+        node = inside
+    return line
 
 
 def yaml_text(value: Any, *, width: int = 120) -> str:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from bench.clusters.buddy_allocator import BuddyAllocator
 from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
 from estimator.host.cpu import cpu_name
-from planner.many_jobs.sites.domains import LEVELS, Domain
+from planner.many_jobs.sites.domains import Domain
 
 SITES = {
     "8 nodes of 8": uniform_domain(8, 8),
@@ -171,7 +171,7 @@ def spread(domain: Domain, sample: Sequence[tuple[int, tuple[int, ...]]]) -> flo
             found = empty.allocate(count)
             assert found is not None
             empty.free(found)
-            least[count] = LEVELS.index(found.level)
+            least[count] = tree.levels.index(found.level)
         block = tree.leaf[devices[0]]
         while not tree.first[block] <= min(devices) <= max(devices) < tree.first[block] + tree.size[block]:
             block = tree.above[block]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bench.clusters.free_blocks import FreeBlocks
 from planner.many_jobs.sites.block_tree import Tree
 from planner.many_jobs.sites.buddy import choose_blocks, devices_of_blocks, free_within
-from planner.many_jobs.sites.domains import LEVELS, Domain
+from planner.many_jobs.sites.domains import Domain
 
 
 class Allocation(NamedTuple):
@@ -59,7 +59,7 @@ class BuddyAllocator:
             self.blocks.take(block)
         number, self._next = self._next, self._next + 1
         blocks = self.held[number] = tuple(chosen)
-        return Allocation(number, self.devices(blocks), blocks, LEVELS[self._level(blocks)])
+        return Allocation(number, self.devices(blocks), blocks, self.tree.levels[self._level(blocks)])
 
     def free(self, allocation: Allocation) -> None:
         """Give the devices back. ValueError if they were given back before."""

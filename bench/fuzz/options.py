@@ -14,6 +14,7 @@ COMMANDS: tuple[str, ...] = (
     "models show gpt-tiny",
     "hardware list",
     "hardware show a100-80gb",
+    "hardware topology --cluster cluster.yaml -o out.conf",
     "profile gpt-tiny --store out.sqlite --budget 1",
     "comm measure --ranks 2 --sizes 1024,2048 --ops all_reduce --repeats 1 --store out.sqlite",
     "comm fit nccl.txt --link nvswitch3 --store out.sqlite",

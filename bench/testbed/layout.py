@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from estimator.communication.groups import nic_bytes_per_s
-from profiles.cluster import Cluster, DeviceSlot, SiteLink
+from profiles.cluster import Cluster, DeviceSlot, Site, SiteLink
 from profiles.errors import InputError
 
 FASTEST_SHAPED_BYTES_PER_S = 3.75e9
@@ -31,7 +31,8 @@ _MOST_SITES, _MOST_NODES = 200, 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """A namespace: a node of a site, whose processes have `address`, or (None) what joins a site's nodes."""
+    """A namespace: a node of a site, whose processes have `address`, or (None) what joins a site's nodes: the switch of
+    a part of its network, or that above all."""
 
     name: str
     site: str
@@ -50,12 +51,14 @@ class End:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """Joins two namespaces. Either direction carries `bandwidth_bytes_per_s` of its own (None: what the machine can)
-    and holds every frame for `hold_s`. `link` is None inside a site."""
+    and holds every frame for `hold_s`. `link` is None inside a site; `uplink` is whose uplinks it stands for there,
+    None for a node's NICs."""
 
     ends: tuple[End, End]
     bandwidth_bytes_per_s: float | None
     hold_s: float = 0.0
     link: SiteLink | None = None
+    uplink: str | None = None
 
     def burst_bytes(self, frame_bytes: int) -> int:
         """What passes at full speed after a pause: a quarter of a millisecond's worth, but at least three frames. (A
@@ -99,7 +102,8 @@ def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:
     """The network of `cluster`, every rate times `scale`.
 
     A node is a namespace: its workers talk over its loopback device. Sites of several nodes, or of one whose NICs are
-    thinner than its links together, have one more, which every node's NICs lead to.
+    thinner than its links together, have one more, which every node's NICs lead to; where the site's network has
+    levels, each part of them is one, and its uplinks a wire to the part above, at last to that one.
 
     Raises:
         InputError: two sites that no links join, not even by way of others; more sites or nodes than addresses.
@@ -111,6 +115,7 @@ def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:
     spaces: list[Space] = []
     wires: list[Wire] = []
     gates: dict[str, str] = {}
+    above: dict[str, str] = {}
     for number, site in enumerate(cluster.sites):
         nodes = _nodes(cluster, site.name)
         own = [
@@ -121,9 +126,26 @@ def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:
         if len(own) > 1 or _nics_are_thin(cluster, site.name, nodes[0]):
             gates[site.name] = f"s{number}"
             spaces.append(Space(name=gates[site.name], site=site.name, address=None))
-            for space, node in zip(own, nodes, strict=True):
-                rate = _shaped(nic_bytes_per_s(cluster, node) * scale)
-                wires.append(_wire(len(wires), (space.name, "nic"), (gates[site.name], f"n{node.node}"), rate))
+            rates = [nic_bytes_per_s(cluster, node) for node in nodes]
+            switches, uplinks = _tree(site, gates[site.name], rates)
+            spaces += switches
+            lowest = site.network.levels[0].part_of if switches else ()
+            for space, node, rate in zip(own, nodes, rates, strict=True):
+                to = switches[lowest[node.node]].name if switches else gates[site.name]
+                above[space.name] = to
+                wires.append(_wire(len(wires), (space.name, "nic"), (to, f"n{node.node}"), _shaped(rate * scale)))
+            for child, uplink in uplinks.items():
+                above[child] = uplink.parent
+                wires.append(
+                    _wire(
+                        len(wires),
+                        (child, "uplink"),
+                        (uplink.parent, f"c{uplink.number}"),
+                        _shaped(uplink.bytes_per_s * scale),
+                        hold_s=_hold_s(uplink.hop_latency_s),
+                        uplink=uplink.name,
+                    )
+                )
     for link in cluster.site_links:
         one, other = link.between
         devices = f"to{names.index(other)}", f"to{names.index(one)}"
@@ -142,11 +164,46 @@ def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:
     return Layout(
         spaces=tuple(spaces),
         wires=tuple(wires),
-        routes=tuple(_routes(cluster, spaces, wires, gates)),
+        routes=tuple(_routes(cluster, spaces, wires, gates, above)),
         seats=tuple((slot, space, address_of[space] or "") for slot, space in seats),
         notes=tuple(_notes(cluster, wires, scale)),
         frame_bytes=_frame_bytes(wires),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Uplink:
+    """Of the `number`-th part of a level, to the namespace `parent`."""
+
+    name: str
+    number: int
+    parent: str
+    bytes_per_s: float
+    hop_latency_s: float
+
+
+def _tree(site: Site, gate: str, node_rates: Sequence[float]) -> tuple[list[Space], dict[str, _Uplink]]:
+    """A namespace for every part of the site's network, those of the lowest level first, and the uplinks of each, whose
+    nodes send at these rates; the highest ones lead to `gate`."""
+    spaces: list[Space] = []
+    uplinks: dict[str, _Uplink] = {}
+    levels, rows = site.network.levels, site.network.part_of_node
+    for depth, (level, row) in enumerate(zip(levels, rows, strict=True)):
+        below = [0.0] * len(level.parts)
+        for place, rate in zip(row, node_rates, strict=True):
+            below[place] += rate
+        for number, part in enumerate(level.parts):
+            name = f"{gate}l{depth}p{number}"
+            spaces.append(Space(name=name, site=site.name, address=None))
+            parent = f"{gate}l{depth + 1}p{levels[depth + 1].part_of[number]}" if depth + 1 < len(levels) else gate
+            uplinks[name] = _Uplink(
+                name=f"{level.name} {part.name}",
+                number=number,
+                parent=parent,
+                bytes_per_s=below[number] / part.oversubscription,
+                hop_latency_s=level.hop_latency_s,
+            )
+    return spaces, uplinks
 
 
 def _check_sizes(cluster: Cluster) -> None:
@@ -193,36 +250,52 @@ def _wire(
     *,
     hold_s: float = 0.0,
     link: SiteLink | None = None,
+    uplink: str | None = None,
 ) -> Wire:
     """The wire with the `number`-th pair of addresses. Up to 19,900 links of 200 sites fit."""
     low = f"10.{202 + number // 32_768}.{number // 128 % 256}."
     pair = number % 128 * 2
     first = End(space=one[0], device=one[1], address=f"{low}{pair}")
     second = End(space=other[0], device=other[1], address=f"{low}{pair + 1}")
-    return Wire(ends=(first, second), bandwidth_bytes_per_s=bandwidth_bytes_per_s, hold_s=hold_s, link=link)
+    return Wire(
+        ends=(first, second), bandwidth_bytes_per_s=bandwidth_bytes_per_s, hold_s=hold_s, link=link, uplink=uplink
+    )
 
 
 # Routes
 
 
-def _routes(cluster: Cluster, spaces: Sequence[Space], wires: Sequence[Wire], gates: dict[str, str]) -> list[Route]:
+def _routes(
+    cluster: Cluster, spaces: Sequence[Space], wires: Sequence[Wire], gates: dict[str, str], above: dict[str, str]
+) -> list[Route]:
+    """Down to each node below, up for whatever else; a gate has the way to every node. `above` are the namespaces that
+    nodes and switches hang under."""
     next_site = _next_sites(cluster)
     routes = []
     far_end = {
         (wire.ends[i].space, wire.ends[1 - i].space): (wire.ends[i], wire.ends[1 - i]) for wire in wires for i in (0, 1)
     }
+    down: dict[str, dict[str, str]] = {}
+    for target in spaces:
+        here = target.name
+        while target.address is not None and here in above:
+            down.setdefault(above[here], {})[target.name] = here
+            here = above[here]
     for space in spaces:
-        gate = gates[space.site]
-        if space.name != gate:
-            own, far = far_end[space.name, gate]
-            routes.append(Route(space=space.name, destination=None, gateway=far.address, device=own.device))
-            continue
         for target in spaces:
             if target.address is None or target is space:
                 continue
-            hop = target.name if target.site == space.site else gates[next_site[space.site, target.site]]
-            own, far = far_end[space.name, hop]
-            routes.append(Route(space=space.name, destination=target.address, gateway=far.address, device=own.device))
+            hop = down.get(space.name, {}).get(target.name)
+            if hop is None and space.name == gates[space.site] and target.site != space.site:
+                hop = gates[next_site[space.site, target.site]]
+            if hop is not None:
+                own, far = far_end[space.name, hop]
+                routes.append(
+                    Route(space=space.name, destination=target.address, gateway=far.address, device=own.device)
+                )
+        if space.name in above:
+            own, far = far_end[space.name, above[space.name]]
+            routes.append(Route(space=space.name, destination=None, gateway=far.address, device=own.device))
     return routes
 
 
@@ -264,17 +337,19 @@ def _notes(cluster: Cluster, wires: Sequence[Wire], scale: float) -> list[str]:
     notes = ["inside a node: the loopback device at its own speed, whatever the island and host links"]
     if scale != 1:
         notes.append(f"every rate times {scale:g}")
-    inside = [wire for wire in wires if wire.link is None and wire.bandwidth_bytes_per_s is None]
-    between = [wire for wire in wires if wire.link is not None and wire.bandwidth_bytes_per_s is None]
-    for unshaped, what in ((inside, "nodes' NICs"), (between, "links between sites")):
+    unlimited = [wire for wire in wires if wire.bandwidth_bytes_per_s is None]
+    inside = [wire for wire in unlimited if wire.link is None and wire.uplink is None]
+    uplinks = [wire for wire in unlimited if wire.uplink is not None]
+    between = [wire for wire in unlimited if wire.link is not None]
+    for unshaped, what in ((inside, "nodes' NICs"), (uplinks, "uplinks"), (between, "links between sites")):
         if unshaped:
             limit = FASTEST_SHAPED_BYTES_PER_S * 8e-9
             notes.append(f"{len(unshaped)} {what} above {limit:g} Gb/s: as fast as the machine")
     quick = [link for link in cluster.site_links if link.latency_s < LEAST_HELD_S]
     if quick:
         notes.append(f"{len(quick)} links with less than {LEAST_HELD_S * 1e6:g} us: the machine's own latency")
-    if any(site.network.levels for site in cluster.sites):
-        notes.append("pods and oversubscription of a fabric are not emulated: NICs alone limit traffic inside a site")
+    if any(level.spread for site in cluster.sites for level in site.network.levels):
+        notes.append("spread tables are not emulated: each uplink is one wire, on which no flows meet by chance")
     linked = {frozenset(link.between) for link in cluster.site_links}
     pairs = len(cluster.sites) * (len(cluster.sites) - 1) // 2
     if len(linked) < pairs:

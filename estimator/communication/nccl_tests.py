@@ -56,6 +56,17 @@ class _Block:
         return bool(self.hosts or self.columns)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclRun:
+    """One run: its collective, its ranks, the hosts that it names, each once in order (none where it names none), and
+    the least seconds of each size in bytes."""
+
+    op: CollectiveOp
+    ranks: int
+    hosts: tuple[str, ...]
+    seconds: tuple[tuple[int, float], ...]
+
+
 def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None = None) -> tuple[LinkTable, ...]:
     """Return the link tables of the runs of nccl-tests in `text`, in order; those that differ only in size are joined.
 
@@ -73,6 +84,26 @@ def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None
         InputError: with the line, for a row that is cut short or is none, wrong results, ranks that are missing or
             split into groups, a program that is not known, and bandwidths that belong to another collective.
     """
+    return _tables(where, link, _read_blocks(text, where=where, op=op))
+
+
+def read_nccl_runs(text: str, *, where: str, op: CollectiveOp | None = None) -> tuple[NcclRun, ...]:
+    """Return the runs of nccl-tests in `text`, each by itself. Arguments and what is raised are those of
+    `read_nccl_tests`."""
+    return tuple(
+        NcclRun(
+            op=block.op,
+            ranks=block.ranks,
+            hosts=tuple(dict.fromkeys(block.hosts)),
+            seconds=tuple((size, min(seconds)) for size, seconds in sorted(block.samples.items())),
+        )
+        for block in _read_blocks(text, where=where, op=op)
+        if block.op is not None and block.samples
+    )
+
+
+def _read_blocks(text: str, *, where: str, op: CollectiveOp | None) -> list[_Block]:
+    """The runs in `text`, checked."""
     blocks = [_Block(op=op)]
     for number, raw in enumerate(text_lines(text, where=where), start=1):
         line = _MPI_TAG.sub("", raw).strip()
@@ -93,7 +124,7 @@ def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None
         elif block.columns and line and not line.startswith("#") and not _LOG_LINE.search(line):
             _read_row(place, line, block)
     _check_results(where, blocks)
-    return _tables(where, link, blocks)
+    return blocks
 
 
 def _op_of(place: str, program: str) -> CollectiveOp:

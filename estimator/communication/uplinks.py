@@ -30,9 +30,11 @@ WAYS = ("ring", "tree", "exchange", "once")
 class FabricArrays:
     """The trees of a cluster's sites as arrays: by level, from the nodes up, the part of each node, what a byte takes
     through the uplinks of each part, one direction (0 where they hold nothing back), and of all sites the spread tables
-    and the longest hop. Nodes are numbered through all sites, those of one site from `first` on."""
+    and the longest hop. Nodes are numbered through all sites, those of one site from `first` on; `nic_bytes_per_s` is
+    what all NICs of each send."""
 
     first: Mapping[str, int]
+    nic_bytes_per_s: Floats
     part_of: tuple[Integers, ...]
     seconds_per_byte: tuple[Floats, ...]
     spreads: tuple[tuple[SpreadTable, ...], ...]
@@ -56,6 +58,7 @@ def fabric_arrays(cluster: Cluster) -> FabricArrays:
 def _arrays(cluster: Cluster) -> FabricArrays:
     depth = max(len(site.network.levels) for site in cluster.sites)
     first: dict[str, int] = {}
+    every_rate: list[float] = []
     parts: list[list[int]] = [[] for _ in range(depth)]
     seconds: list[list[float]] = [[] for _ in range(depth)]
     for site in cluster.sites:
@@ -65,6 +68,7 @@ def _arrays(cluster: Cluster) -> FabricArrays:
             for group in site.nodes
             for _ in range(group.count)
         ]
+        every_rate += rates
         for level in range(depth):
             offset = len(seconds[level])
             if level >= len(site.network.levels):
@@ -85,6 +89,7 @@ def _arrays(cluster: Cluster) -> FabricArrays:
     ]
     return FabricArrays(
         first=first,
+        nic_bytes_per_s=np.array(every_rate),
         part_of=tuple(np.array(row, dtype=np.int64) for row in parts),
         seconds_per_byte=tuple(np.array(row) for row in seconds),
         spreads=tuple(tuple(tree.spread for tree in trees if tree.spread is not None) for trees in by_level),

@@ -30,7 +30,7 @@ from estimator.host.keeper import keep
 from estimator.host.tied import tie_to
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.connection import Connection
 
 _ROOT = str(Path(__file__).parents[2])
@@ -218,9 +218,18 @@ def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> It
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    class _Pool(ProcessPoolExecutor):
+        def submit(self, *work: Any, **keywords: Any) -> Future[Any]:
+            """It starts processes: one that is interrupted before it can say what then speaks of it in tracebacks."""
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                return super().submit(*work, **keywords)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     context = get_context(method)
     reader, writer = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_pool, initargs=(os.getpid(), reader))
+    pool = _Pool(workers, mp_context=context, initializer=_end_with_pool, initargs=(os.getpid(), reader))
     with reader, writer:
         try:
             yield pool
@@ -233,6 +242,7 @@ def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> It
 
 def _end_with_pool(parent: int, told: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Of an interrupt at the terminal the parent alone speaks.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # It was started with it held back.
     tie_to(parent)
     threading.Thread(target=_await_parent, args=(told,), daemon=True).start()
 

@@ -78,10 +78,10 @@ def axis_groups(
         InputError: the group spans nodes without NICs, or sites that no link joins.
     """
     ranks = len(stage.slots)
-    stride, size = _layout(stage, axis)
+    stride, size = group_layout(stage, axis)
     if size > 1 and shares_uplinks(cluster):
         company = company or Company((stage.slots,))
-        layouts = [_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
+        layouts = [group_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
         above = company.above(cluster, stage.slots, (stride, size), layouts)
         slowest = axis_groups(without_tree(cluster), stage, axis)
         return AxisGroup(group=with_above(slowest.group, above), concurrent=slowest.concurrent)
@@ -93,7 +93,7 @@ def axis_groups(
 
 def group_ranks(stage: StageSetup, axis: GroupAxis) -> Iterator[tuple[int, ...]]:
     """The ranks of every group of `axis`, as positions in `stage.slots`."""
-    stride, size = _layout(stage, axis)
+    stride, size = group_layout(stage, axis)
     for start in _starts(len(stage.slots), stride, size):
         yield tuple(range(start, start + stride * size, stride))
 
@@ -105,8 +105,9 @@ def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
 
 
-def _layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
-    """Distance between neighbours of a group, and its ranks: groups fill runs of distance * ranks."""
+def group_layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
+    """Return the distance between neighbours of a group of `axis`, and its ranks: groups fill runs of distance * ranks.
+    Raise ValueError for an unknown axis, or experts that do not divide the stage's ranks."""
     if isinstance(axis, int):
         return 1, axis
     ranks, tp, shard, experts = len(stage.slots), stage.tp, stage.sharded_over, stage.ep * stage.etp

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.api.catalogue import hardware_list, hardware_show, models_list, models_show
+from planner.api.catalogue import hardware_list, hardware_show, hardware_topology, models_list, models_show
 from planner.api.many_jobs import jct_evaluate, jct_predict, jct_train, place, simulate, simulate_sweep
 from planner.api.measured import (
     comm_fit,
@@ -53,6 +53,7 @@ __all__ = (
     "front",
     "hardware_list",
     "hardware_show",
+    "hardware_topology",
     "jct_evaluate",
     "jct_predict",
     "jct_train",

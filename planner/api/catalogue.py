@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.shared.options.call import takes
-from planner.shared.options.catalogue import HardwareShowOptions, ModelsShowOptions
+from planner.shared.options.catalogue import HardwareShowOptions, HardwareTopologyOptions, ModelsShowOptions
 
 
 def models_list() -> list[dict[str, Any]]:
@@ -58,3 +58,31 @@ def hardware_show(options: HardwareShowOptions) -> dict[str, Any]:
     if options.name in link_names():
         return asdict(load_link(options.name))
     return describe_device(load_device(options.name))
+
+
+@takes(HardwareTopologyOptions)
+def hardware_topology(options: HardwareTopologyOptions) -> dict[str, Any]:
+    """Return the tree of a cluster's network as the text that a cluster manager reads, for those who have none yet;
+    `output` is a file to write it to. InputError where nodes have no names or nothing is known above them."""
+    from planner.shared.inputs import load_any_place
+    from profiles.files import write_atomically
+    from profiles.topology_writing import kueue_topology, topology_conf
+
+    cluster = load_any_place(options.cluster)
+    names = [site.name for site in cluster.sites]
+    if options.site is None and len(names) > 1:
+        raise options.wrong("site", found=f"{len(names)} sites", expected=f"one of {', '.join(names)}")
+    if options.site is not None and options.site not in names:
+        raise options.wrong("site", found=repr(options.site), expected=f"one of {', '.join(names)}")
+    site = cluster.site(options.site or names[0])
+    text = topology_conf(site) if options.to == "topology.conf" else kueue_topology(site, options.labels)
+    if options.output is not None:
+        write_atomically(options.output, text)
+    return {
+        "cluster": cluster.text,
+        "site": site.name,
+        "to": options.to,
+        "levels": [{"name": level.name, "parts": len(level.parts)} for level in site.network.levels],
+        "text": text,
+        "output": None if options.output is None else str(options.output),
+    }

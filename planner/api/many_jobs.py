@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.shared.options.call import takes
 from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
-from planner.shared.options.search import PlaceOptions
+from planner.shared.options.place import PlaceOptions
 from planner.shared.options.simulate import SimulateOptions, SweepOptions
 
 if TYPE_CHECKING:
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 @takes(PlaceOptions)
 def place(options: PlaceOptions) -> dict[str, Any]:
-    """Return over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and
-    what else could be done: `alternatives` other ways at most are planned.
+    """Return over which sites of the cluster a job of `devices` devices runs, in which of their pods, on which nodes,
+    under which plan, and what else could be done: `alternatives` other ways at most are planned, and as many placed.
 
-    `local` is the site that the job is submitted at; `method` how sites are chosen; `types` the device types to take
-    (none: any). `comm` are files of measured links, `links` the state that they are added to, ages counted to `now`
-    (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster
-    file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
+    `plan` is a file whose plan is placed, in place of a model; `local` the site that the job is submitted at; `method`
+    how pods or sites are chosen (docs/pods.md); `alpha`, `affinity`, `distance` and `affinity_else` say what a DP
+    group's spread weighs, `max_spread` how far groups may reach; `types` are the device types to take (none: any).
+    `comm` are files of measured links, `links` the state that they are added to, ages counted to `now` (seconds since
+    1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster file's, a cluster
+    file is written beside it. NothingFits where sites, pods or memory do not suffice.
     """
     from estimator.pricing.training import over_limits
     from planner.many_jobs.placement.alternatives import other_ways
@@ -31,11 +33,15 @@ def place(options: PlaceOptions) -> dict[str, Any]:
     from planner.one_job.planning.whole_training import train_plan
     from profiles.errors import NothingFits
 
+    if options.plan is not None:
+        from planner.many_jobs.placement.existing import place_existing
+
+        return place_existing(options, options.plan)
     whole = read_whole(options)
     placed = place_model(options)
     training = None if whole is None else train_plan(whole, placed.plan, placed.ground.cluster)
     plan = placed.plan if options.output is None else save_placed(placed, options.output)[0]
-    described = describe_placed(placed, plan, other_ways(placed, options), training)
+    described = describe_placed(placed, plan, other_ways(placed, options), options, training)
     over = () if whole is None or training is None else over_limits(whole, training)
     if over:
         raise NothingFits(f"{options.model} on {options.cluster}: placed, but {' and '.join(over)}", result=described)

@@ -73,19 +73,48 @@ def comm_measure(options: CommMeasureOptions) -> list[dict[str, Any]]:
 
 
 @takes(CommFitOptions)
-def comm_fit(options: CommFitOptions) -> list[dict[str, Any]]:
+def comm_fit(options: CommFitOptions) -> list[dict[str, Any]] | dict[str, Any]:
     """Read the output of nccl-tests, fit alpha and beta, and put the link tables into the store.
 
-    `link` is the link that was measured and `op` the collective, where the output does not say which.
+    `link` is the link that was measured and `op` the collective, where the output does not say which. With `spread`, a
+    level of `cluster`, it is instead that level's spread table, for the cluster's file; nothing is stored.
     """
     from estimator.communication.nccl_tests import read_nccl_tests
     from profiles.files import read_text
     from profiles.hardware import check_link_name
 
     check_link_name(options.link, where="comm fit", key="--link")
+    if options.spread is not None:
+        return _fit_spread(options, options.spread)
     tables = read_nccl_tests(read_text(options.file), where=str(options.file), link=options.link, op=options.op)
     _store_link_tables(options.store, tables)
     return [asdict(table) for table in tables]
+
+
+def _fit_spread(options: CommFitOptions, level: str) -> dict[str, Any]:
+    from estimator.communication.nccl_tests import read_nccl_runs
+    from estimator.communication.spread_fit import fit_spread
+    from planner.shared.inputs import load_any_place
+    from profiles.files import read_text
+    from profiles.level_parts import part_finder
+    from profiles.yaml_files import yaml_text
+
+    where = str(options.file)
+    find_part = part_finder(load_any_place(options.cluster or ""), level, where=where)
+    runs = read_nccl_runs(read_text(options.file), where=where, op=options.op)
+    fitted = fit_spread(runs, find_part, source=f"nccl-tests: {where}")
+    spread = {
+        "collective": list(fitted.table.collective),
+        "message": list(fitted.table.message),
+        "source": fitted.table.source,
+    }
+    return {
+        "level": level,
+        "spread": spread,
+        "runs": [asdict(point) for point in fitted.points],
+        "notes": list(fitted.notes),
+        "text": yaml_text({"spread": spread}),
+    }
 
 
 @takes(CommShowOptions)

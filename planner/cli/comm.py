@@ -7,7 +7,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_actions
-from planner.cli.output import format_bytes, format_count, format_seconds, print_table
+from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,9 +21,34 @@ def add_arguments(parser: ArgumentParser) -> None:
             doing="measuring {link}",
             writes=True,
         ),
-        fit=Action(api.comm_fit, _print, "alpha and beta from the output of nccl-tests", writes=True),
+        fit=Action(
+            api.comm_fit,
+            _print_fitted,
+            "alpha and beta, or a level's spread table, from the output of nccl-tests",
+            writes=True,
+        ),
         show=Action(api.comm_show, _print, "the link tables in the store"),
     )
+
+
+def _print_fitted(fitted: list[dict[str, Any]] | dict[str, Any], arguments: Namespace) -> None:
+    if isinstance(fitted, list):
+        _print(fitted, arguments)
+        return
+    rows = [
+        (
+            *(run[name] for name in ("op", "ranks", "nodes", "parts")),
+            format_bytes(run["size_bytes"]),
+            format_seconds(run["seconds"]),
+            f"{run['share']:.1%}",
+        )
+        for run in fitted["runs"]
+    ]
+    columns = ("op", "ranks", "nodes", "parts", "size", "time", "share")
+    print_table(f"Runs over parts of level {fitted['level']}", columns, rows)
+    print_notes("not measured:", fitted["notes"])
+    print("for the level in the cluster file:")
+    print(fitted["text"], end="")
 
 
 def _print(tables: list[dict[str, Any]], _: Namespace) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from planner.cli.headline import print_assumptions
+from planner.cli.network_output import print_network
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
 from planner.cli.training_output import print_training
@@ -20,10 +21,13 @@ MEMORY_KEYS = ("weight", "gradient", "optimizer", "activation", "temporary", "co
 
 
 def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
-    """The plan and its figures, time and memory as tables, the whole training, what was assumed and guessed."""
+    """The plan and its figures; time, network and memory as tables; the whole training, what was assumed, guessed."""
     estimate = result["estimate"]
-    print_figures(parse_plan(json.dumps(result["plan"]), "plan"))
+    plan = parse_plan(json.dumps(result["plan"]), "plan")
+    print_figures(plan)
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
+    if plan.network is not None:
+        print_network(plan.network)
     _print_memory(estimate)
     if estimate["training"] is not None:
         print_training(estimate["training"])

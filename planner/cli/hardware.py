@@ -1,4 +1,4 @@
-"""`cellplan hardware`: the catalogue of devices and links."""
+"""`cellplan hardware`: the catalogue of devices and links; the network of a cluster for its manager."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from planner.shared.words import three_digits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`hardware list` and `hardware show NAME`."""
+    """`hardware list`, `hardware show NAME` and `hardware topology --cluster C`."""
     add_actions(
         parser,
         list=Action(api.hardware_list, _print_all, "all devices, links and training software"),
         show=Action(api.hardware_show, _print_one, "one device, link or training software, with its source"),
+        topology=Action(
+            api.hardware_topology,
+            _print_topology,
+            "the tree of a cluster's network as Slurm's topology.conf or Kueue's Topology",
+        ),
     )
 
 
@@ -50,6 +55,13 @@ def _print_all(hardware: dict[str, Any], _: Namespace) -> None:
         for each in hardware["software"]
     ]
     print_table("Training software (--software)", ("name", "features beyond the generic (--feature)"), software)
+
+
+def _print_topology(written: dict[str, Any], _: Namespace) -> None:
+    if written["output"] is None:
+        print(written["text"], end="")
+    else:
+        print(f"written to {written['output']}")
 
 
 def _teraflops(rate: float | None) -> str | None:

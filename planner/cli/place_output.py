@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text, spans
+from planner.cli.pods_output import print_pods
 from planner.cli.training_output import print_training
 
 
@@ -18,6 +19,7 @@ def print_placed(result: dict[str, Any]) -> None:
     from planner.shared.plan_file import parse_plan
 
     _print_sites(result)
+    print_pods(result)
     print_notes("links:", [*map(_link, result["links"]), *map(_route, result["routes"])])
     print()
     print_plan(parse_plan(json.dumps(result["plan"]), "plan"))
@@ -52,6 +54,8 @@ def _print_sites(result: dict[str, Any]) -> None:
     print_text(f"{result['model']} on {result['cluster']}: {devices} devices on {sites}")
     print_table("", ("site", "type", "devices", "where"), rows)
     said = f"chosen by {result['method']} ({result['step']}); {basis}"
+    if result["step"] == "the plan's own sites":
+        said = "sites and degrees are those of the plan"
     if score["sites"] > 1 and score["bandwidth_bytes_per_s"] is not None:
         said += f"; {_rate(score['bandwidth_bytes_per_s'])} between them at least"
     print_text(said)
@@ -107,6 +111,8 @@ def _route(route: dict[str, Any]) -> str:
 def _way(way: dict[str, Any]) -> str:
     where = "+".join(f"{site['name']} {sum(site['devices'].values())}" for site in way["sites"])
     time_s = way["iteration_time_s"]
+    if way.get("pods"):
+        where = ", ".join(f"{name} {count}" for name, count in way["pods"].items())
     took = f" {format_seconds(time_s)}," if time_s is not None else ""
     return f"{way['name']}{f' ({where})' if where else ''}:{took} {way['loses']}"
 

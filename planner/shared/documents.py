@@ -20,7 +20,7 @@ MOST_LETTERS = 2000
 NOTHING: Mapping[str, Mapping[str, Any]] = {
     "estimate": {"cells": []},
     "plan": {"plan": None},
-    "place": {"sites": [], "plan": None, "alternatives": []},
+    "place": {"sites": [], "pods": [], "plan": None, "alternatives": []},
     "export": {"files": [], "nearest": None},
     "run": {"measured": None, "estimated": None, "losses": []},
     "validate": {"rows": []},
@@ -30,9 +30,9 @@ NOTHING: Mapping[str, Mapping[str, Any]] = {
 """What commands answer that find nothing, where what raised NothingFits had no more to say. No other command can."""
 
 COMMANDS: tuple[str, ...] = (
-    "models list", "models show", "hardware list", "hardware show", "profile", "comm measure", "comm fit", "comm show",
-    "estimate", "plan", "place", "export", "run", "validate", "jct train", "jct predict", "jct evaluate", "simulate",
-    "profiles export", "profiles import", "profiles show",
+    "models list", "models show", "hardware list", "hardware show", "hardware topology", "profile", "comm measure",
+    "comm fit", "comm show", "estimate", "plan", "place", "export", "run", "validate", "jct train", "jct predict",
+    "jct evaluate", "simulate", "profiles export", "profiles import", "profiles show",
 )  # fmt: skip
 """By the words that they are asked by: the names of their answers."""
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from estimator.pricing.recipe import ScheduleName
+from planner.shared.plan_network import PlanNetwork
 from planner.shared.plan_parts import (
     FileRecord,
     PlanMemory,
@@ -269,7 +270,8 @@ class PlanProvenance(FileRecord):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(FileRecord):
     """A Cell with everything fixed. `rank_axis_order` names the axes of the rank numbers, fastest first; `recipe` holds
-    what an explicit plan fixes beyond a Cell's, None where the defaults stand."""
+    what an explicit plan fixes beyond a Cell's, None where the defaults stand; `network` what it puts on the uplinks
+    above the nodes, None where the cluster has none."""
 
     schema: Literal["cellplan.plan/1"] = PLAN_SCHEMA
     model: PlanModel
@@ -284,6 +286,7 @@ class Plan(FileRecord):
     provenance: PlanProvenance
     assumptions: tuple[str, ...]
     recipe: PlanRecipe | None = None
+    network: PlanNetwork | None = None
 
     def __post_init__(self) -> None:
         require(

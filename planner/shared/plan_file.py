@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LINE = 120
 
+_LEFT_OUT: dict[type[Any], str] = {Plan: "network", PlanDevice: "host"}
+"""Fields of a cluster that has a tree or names, which stand in no plan of another."""
+
 _NO_LINE = ("Cc", "Cs", "Zl", "Zp")
 
 
@@ -46,8 +49,10 @@ def _values(value: Any) -> Any:
     names = _field_names(value.__class__)
     if names is None:
         return value
-    said = {name: _values(getattr(value, name)) for name in names}
-    return {name: part for name, part in said.items() if part is not None} if isinstance(value, PlanDevice) else said
+    left_out = _LEFT_OUT.get(value.__class__)
+    return {
+        name: _values(getattr(value, name)) for name in names if name != left_out or getattr(value, name) is not None
+    }
 
 
 @cache

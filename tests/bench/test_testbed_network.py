@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,12 @@ from bench.testbed.layout import LEAST_HELD_S, OWN_LATENCY_S, Layout, lay_out
 from bench.testbed.measure import measure_between
 from bench.testbed.namespaces import run_tool
 from bench.testbed.network import Network, emulated_network, why_not
+from estimator.communication.uplinks import doors_above
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
+from profiles.network import FabricLevel, FabricPart
+from profiles.network import Network as Fabric
 from tests.processes import GUARDIAN, HANGS_S, new_token, running, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +107,65 @@ def test_nodes_of_a_site_meet_behind_their_nics() -> None:
     assert [space for _, space, _ in layout.seats] == ["s0n0", "s0n0", "s0n1", "s0n1", "s1n0", "s1n0"]
 
 
+def pods_of_nodes() -> Cluster:
+    """Nine nodes of one device in pods of 4, 3 and 2, on leaves of two at most, uplinks a half and a quarter of the
+    NICs below."""
+    cluster = cluster_of("two-sites")
+    north = cluster.sites[0]
+    nic = replace(north.nodes[0].nic_link, bandwidth_bytes_per_s=1e9, efficiency=1.0)
+    nodes = replace(north.nodes[0], count=9, devices=1, island_size=1, nics=1, nic_link=nic, free=None)
+    levels = (("leaf", 2.0, (0, 0, 1, 1, 2, 2, 3, 4, 4)), ("pod", 4.0, (0, 0, 1, 1, 2)))
+    tree = Fabric(
+        levels=tuple(
+            FabricLevel(
+                name=name,
+                parts=tuple(
+                    FabricPart(name=f"{name}{number}", oversubscription=over) for number in range(max(part_of) + 1)
+                ),
+                part_of=part_of,
+                hop_latency_s=1e-4,
+            )
+            for name, over, part_of in levels
+        )
+    )
+    fabric = replace(north.fabric_link, bandwidth_bytes_per_s=1e10, efficiency=1.0)
+    site = replace(north, nodes=(nodes,), fabric_link=fabric, network=tree)
+    return replace(cluster, sites=(site, cluster.sites[1]))
+
+
+def test_parts_of_the_network_are_namespaces_and_their_uplinks_wires() -> None:
+    cluster = pods_of_nodes()
+    layout = lay_out(cluster)
+    rates = {wire.uplink: wire.bandwidth_bytes_per_s for wire in layout.wires if wire.uplink}
+    assert rates == {
+        **{"leaf leaf0": 1e9, "leaf leaf1": 1e9, "leaf leaf2": 1e9, "leaf leaf3": 0.5e9, "leaf leaf4": 1e9},
+        **{"pod pod0": 1e9, "pod pod1": 0.75e9, "pod pod2": 0.5e9},
+    }
+    assert {wire.hold_s for wire in layout.wires if wire.uplink} == {1e-4 - OWN_LATENCY_S}
+    assert hops(layout, "s0n0", "10.201.0.2") == ["s0n0", "s0l0p0", "s0n1"]
+    assert hops(layout, "s0n0", "10.201.0.3") == ["s0n0", "s0l0p0", "s0l1p0", "s0l0p1", "s0n2"]
+    across = ["s0n0", "s0l0p0", "s0l1p0", "s0", "s0l1p2", "s0l0p4", "s0n8"]
+    assert hops(layout, "s0n0", "10.201.0.9") == across
+    assert hops(layout, "s0n8", "10.201.0.1") == across[::-1]
+    assert hops(layout, "s1n0", "10.201.0.9") == ["s1n0", *across[3:]]
+    assert hops(layout, "s0n8", "10.201.1.1")[-2:] == ["s0", "s1n0"]
+
+
+def test_frames_pass_the_uplinks_that_the_estimator_counts() -> None:
+    cluster = pods_of_nodes()
+    layout = lay_out(cluster)
+    slots = [slot for slot in cluster.slots if slot.site == cluster.sites[0].name]
+    addresses = {space.name: space.address or "" for space in layout.spaces}
+    wires = {tuple(end.space for end in wire.ends): wire for wire in layout.wires if wire.uplink}
+    for one, other in permutations(slots, 2):
+        way = hops(layout, f"s0n{one.node}", addresses[f"s0n{other.node}"])
+        passed = [wires[pair] for step in pairwise(way) for pair in (step, step[::-1]) if pair in wires]
+        doors = doors_above(cluster, one, other)
+        assert sorted(wire.bandwidth_bytes_per_s or 0.0 for wire in passed) == pytest.approx(
+            sorted(rate for _, rate in doors)
+        )
+
+
 def test_a_link_gets_its_scaled_rate_and_what_is_left_of_its_latency() -> None:
     cluster = cluster_of("two-sites")
     link = cluster.site_links[0]
@@ -176,6 +238,27 @@ def test_traffic_between_sites_passes_their_shaped_link() -> None:
         if "latencies are not emulated" not in network.note:
             assert queued(network, 3) > 20
     assert not own_namespaces(os.getpid())
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_traffic_between_pods_passes_the_shaped_uplinks_of_both() -> None:
+    cluster = pods_of_nodes()
+    alone = replace(cluster, sites=cluster.sites[:1], site_links=())
+    with emulated_network(alone) as network:
+        prefix = network.seats[0].prefix[-1].removesuffix("s0n0")
+        leaf, pod = f"{prefix}s0l0p0", f"{prefix}s0l1p0"
+        assert "rate 8Gbit" in run_tool("tc", "-n", pod, "qdisc", "show", "dev", "uplink")
+        assert "rate 4Gbit" in run_tool("tc", "-n", f"{prefix}s0l0p3", "qdisc", "show", "dev", "uplink")
+        points = measure_between(network, (0, 8), (1 << 20,), "send_recv", repeats=2, timeout_s=HANGS_S)
+        assert len(points) == 1
+        assert min(_sent(leaf), _sent(pod)) > 1 << 20
+        assert _sent(f"{prefix}s0l0p2") == 0
+    assert not own_namespaces(os.getpid())
+
+
+def _sent(space: str) -> int:
+    """Bytes that have gone up from a switch."""
+    return int(run_tool("tc", "-n", space, "-s", "qdisc", "show", "dev", "uplink").split("Sent ")[1].split()[0])
 
 
 @pytest.mark.usefixtures("can_emulate")

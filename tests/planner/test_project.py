@@ -166,6 +166,7 @@ def test_the_public_functions_are_these() -> None:
         "front",
         "hardware_list",
         "hardware_show",
+        "hardware_topology",
         "jct_evaluate",
         "jct_predict",
         "jct_train",

@@ -202,7 +202,7 @@ def test_local_device_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         "{schema: cellplan.cluster/1, sites: [{name: x, nodes: [{count: 1, device: local, devices: 2}]}]}"
     )
-    with pytest.raises(InputError, match=r"c\.yaml: sites\[0\]\.nodes\[0\]\.device: .* run `cellplan profile"):
+    with pytest.raises(InputError, match=r"c\.yaml, line 1: sites\[0\]\.nodes\[0\]\.device: .* run `cellplan profile"):
         load_cluster(str(tmp_path / "c.yaml"))
     cluster = load_cluster(str(tmp_path / "c.yaml"), local_device=lambda: device_from_rates(RATES))
     assert cluster.sites[0].nodes[0].island_size == 2
@@ -303,8 +303,10 @@ def test_round_trip_of_any_cluster(tmp_path_factory: pytest.TempPathFactory, clu
 )
 def test_wrong_files(old: str, new: str, message: str, tmp_path: Path) -> None:
     assert old in DESIGN_EXAMPLE
-    with pytest.raises(InputError, match=rf"cluster\.yaml: .*{message}"):
+    with pytest.raises(InputError, match=rf"cluster\.yaml(, line \d+)?: .*{message}") as error:
         load_text(DESIGN_EXAMPLE.replace(old, new, 1), tmp_path)
+    nowhere = error.value.key is None or message == "schema: found nothing"
+    assert nowhere == (", line " not in error.value.where)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "schema: cellplan.cluster/1\nsites: 7", "sites: []"])

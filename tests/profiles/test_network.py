@@ -110,11 +110,31 @@ def test_the_short_form_is_the_same_record_as_levels(tmp_path: Path, pods: int, 
         ("hop_latency_s: 5", "hop_latency: 5", "found an unknown key 'hop_latency', expected 'hop_latency_s'"),
     ],
 )
-def test_wrong_trees_name_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_wrong_trees_name_file_line_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in LEVELS
     with pytest.raises(InputError, match=message) as error:
         load_text(LEVELS.replace(old, new, 1), tmp_path)
-    assert str(error.value).startswith(f"{tmp_path / 'cluster.yaml'}: sites[0].")
+    path, _, line = error.value.where.partition(", line ")
+    assert path == str(tmp_path / "cluster.yaml")
+    assert 4 <= int(line) <= LEVELS.count("\n")
+    assert (error.value.key or "").startswith("sites[0].")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("gpu[04-06]", "gpu[02,04-06]", 14),
+        ("nodes: 2}", "nodes: 3}", 15),
+        ("parts: [left, right]", "parts: [left, left]", 19),
+        ("[spare-a, spare-b]", "[spare-a]", 6),
+        ("hop_latency_s: 5", "hop_latency: 5", 10),
+        ("hop_latency_s: 5.0e-7", "hop_latency_s: -1", 11),
+        ("name: pod", "name: leaf", 9),
+    ],
+)
+def test_a_wrong_tree_names_the_line_that_its_author_wrote(tmp_path: Path, old: str, new: str, line: int) -> None:
+    with pytest.raises(InputError, match=rf"cluster\.yaml, line {line}: sites"):
+        load_text(LEVELS.replace(old, new, 1), tmp_path)
 
 
 def test_what_a_tree_says_of_ways() -> None:

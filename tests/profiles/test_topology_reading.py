@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from planner import api
+from planner.cli.main import main
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -281,3 +284,30 @@ def test_random_trees_survive_each_form(tmp_path: Path) -> None:
         rng.shuffle(lines)
         text = "\n".join([*lines, f"SwitchName=top Switches={','.join(names[1])}"])
         assert by_name(read(text, tmp_path)) == by_name(tree)
+
+
+@pytest.mark.parametrize("to", ["topology.conf", "kueue"])
+def test_a_command_writes_the_tree_for_a_cluster_manager(
+    to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tree.csv").write_text("host,pod,leaf\nn1,p0,l0\nn2,p0,l1\nn3,p1,l2\n", encoding="utf-8")
+    words = ["hardware", "topology", "--cluster", "h100:3x8", "--topology", str(tmp_path / "tree.csv"), "--to", to]
+    assert main([*words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, api.answer_schema("hardware topology"))
+    assert answer["levels"] == [{"name": "leaf", "parts": 3}, {"name": "pod", "parts": 2}]
+    assert main(words) == 0
+    assert capsys.readouterr().out == answer["text"]
+    written = tmp_path / "written"
+    assert main([*words, "-o", str(written)]) == 0
+    assert written.read_text(encoding="utf-8") == answer["text"]
+
+
+def test_what_cannot_be_written_for_a_cluster_manager_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        ([], "found no tree above the nodes"),
+        (["--site", "north"], "--site: found 'north', expected one of site"),
+        (["--labels", "a"], "--labels: found --to topology.conf, expected --to kueue"),
+    ):
+        assert main(["hardware", "topology", "--cluster", "h100:3x8", *words]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())

@@ -11,7 +11,7 @@ from planner.many_jobs.sites.choosing import choose_sites, sufficient_sites, why
 from planner.many_jobs.sites.records import Alternative, Demand, Share
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.state import local_number
-from planner.shared.options.search import PlaceOptions
+from planner.shared.options.place import PlaceOptions
 
 FEW_PRICED = 12
 """Plans that are priced for another way; the one chosen has `planner.many_jobs.sites.tpa.MOST_PRICED`."""
@@ -80,7 +80,7 @@ def _others(job: PlacedJob, wanted: PlaceOptions) -> Iterator[Alternative]:
         local = ground.demand.local if way.name == "local site alone" else None
         yield way if local is None else replace(way, sites=_all_of(ground, local), score=None)
     for name, demand, other in _without(ground):
-        choice = choose_sites(other.table, demand, method=wanted.method)
+        choice = choose_sites(other.table, demand, method=wanted.sites_method)
         if choice is None:
             yield Alternative(name=name, sites=(), score=None, loses="finds no sites")
             continue

@@ -13,6 +13,8 @@ from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.current_links import Route
 from planner.many_jobs.sites.records import Alternative
 from planner.one_job.explicit.whole import describe_training
+from planner.one_job.site_pods.describing import describe_pod_ways, describe_pods, describe_pods_score
+from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.cluster_description import describe_cluster
@@ -21,11 +23,11 @@ from profiles.yaml_files import yaml_text
 
 
 def describe_placed(
-    job: PlacedJob, plan: Plan, ways: Sequence[Alternative], training: Training | None = None
+    job: PlacedJob, plan: Plan, ways: Sequence[Alternative], options: PlaceOptions, training: Training | None = None
 ) -> dict[str, Any]:
     """Return the value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle;
     `between_sites_s` what of an iteration would go if links between sites took no time. `training`: what a whole one
-    takes, where that is asked for."""
+    takes, where that is asked for. `pods` and `score.pods` are of the sites that have any."""
     placement, estimate, basis = job.placement, plan.estimate, plan.provenance
     return {
         "model": plan.model.name,
@@ -35,6 +37,7 @@ def describe_placed(
         "proved": placement.proved,
         "local": job.ground.demand.local,
         "sites": _sites(job, plan),
+        "pods": [] if job.in_pods is None else describe_pods(job.in_pods),
         "links": _links(job),
         "routes": [_route(route) for route in job.routes],
         "plan": json.loads(plan_to_json(plan)),
@@ -47,9 +50,13 @@ def describe_placed(
             "basis": {"compute": basis.compute, "communication": basis.communication, "links": _basis(job)},
             "sites_used": list(job.sites_used),
             "idle_devices": len(job.idle),
+            "pods": None if job.in_pods is None else describe_pods_score(job.in_pods, options.pods_method),
         },
         "training": None if training is None else describe_training(training),
-        "alternatives": [way.to_json() for way in ways],
+        "alternatives": [
+            *([] if job.in_pods is None else describe_pod_ways(job.in_pods, options.alternatives)),
+            *(way.to_json() for way in ways),
+        ],
         "timing": dict(job.timing),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from planner.many_jobs.placement.pods_plan import plan_for_pods
 from planner.many_jobs.sites.devices import give_devices
 from planner.many_jobs.sites.link_measurements import LinkNow
 from planner.many_jobs.sites.records import Demand, Share
@@ -58,5 +59,10 @@ def plan_on(
     all_sites: bool = False,
     most: int = MOST_PRICED,
 ) -> Across | None:
-    """The plan on these devices; None where none fits. Of sites that nothing joins one is used."""
-    return plan_across(on_devices(ground.request, slots), wanted="all-sites" if all_sites else "any", most=most)
+    """The plan on these devices; None where none fits. Of sites that nothing joins one is used; of one site with pods
+    the plan is the exact search's."""
+    request = on_devices(ground.request, slots)
+    in_pods = plan_for_pods(request, slots)
+    if in_pods is not None:
+        return in_pods
+    return plan_across(request, wanted="all-sites" if all_sites else "any", most=most)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
@@ -19,6 +19,7 @@ from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.many_jobs.placement.candidates import equal_choices
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
+from planner.many_jobs.placement.pods import granted_in, plan_in_pods, seated_in
 from planner.many_jobs.placement.shortage import explain_no_plan
 from planner.many_jobs.sites.choosing import DEFAULT, place_on_sites
 from planner.many_jobs.sites.current_links import Route, routes_between, with_topology
@@ -34,9 +35,10 @@ from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.search.varied import with_cluster
+from planner.one_job.site_pods.placing import PlanInPods
 from planner.shared.inputs import open_existing, place_of
 from planner.shared.options.choices import off_defaults_sentence
-from planner.shared.options.search import PlaceOptions
+from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError, NothingFits
@@ -51,7 +53,8 @@ NO_LINK_BYTES_PER_S = 1e18
 class PlacedJob:
     """A job's sites and devices with its plan. `tried`: seconds of an iteration on other choices that were as good
     (None: no plan fits). `between_s` is what of an iteration would go if links between sites took
-    no time. `routes` are ways over other sites between those chosen."""
+    no time. `routes` are ways over other sites between those chosen. `in_pods` is how the plan sits in the pods of its
+    sites, where these have any."""
 
     ground: Ground
     placement: SitePlacement
@@ -61,6 +64,7 @@ class PlacedJob:
     between_s: float
     routes: tuple[Route, ...]
     timing: Mapping[str, float]
+    in_pods: PlanInPods | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -104,10 +108,14 @@ def place_model(options: PlaceOptions) -> PlacedJob:
     with open_existing(options.store) as opened:
         ground = read_ground(options, store=opened)
     read_s = time.perf_counter() - started
-    placement, slots = choose_devices(ground, options.method)
-    equal = equal_choices(ground, placement) if options.method == DEFAULT else (placement,)
+    placement, slots = choose_devices(ground, options.sites_method)
+    equal = equal_choices(ground, placement) if options.sites_method == DEFAULT else (placement,)
     chosen_s = time.perf_counter() - started
     placement, slots, across, tried = _fastest(ground, equal, options, slots)
+    planned_s = time.perf_counter() - started
+    in_pods = plan_in_pods(across.best.setup, partial(evaluate, pricing=pricing_of(ground.request.spaces)), options)
+    if in_pods is not None:
+        across, slots = seated_in(across, in_pods), granted_in(in_pods, slots)
     return PlacedJob(
         ground=ground,
         placement=placement,
@@ -119,8 +127,10 @@ def place_model(options: PlaceOptions) -> PlacedJob:
         timing={
             "read_s": read_s,
             "choose_s": chosen_s - read_s,
-            "plan_s": time.perf_counter() - started - chosen_s,
+            "plan_s": planned_s - chosen_s,
+            "pods_s": time.perf_counter() - started - planned_s,
         },
+        in_pods=in_pods,
     )
 
 

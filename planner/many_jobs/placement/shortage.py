@@ -9,7 +9,7 @@ from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, site
 from planner.many_jobs.sites.choosing import place_on_sites
 from planner.many_jobs.sites.records import NoSites
 from planner.one_job.search.varied import with_constraints
-from planner.shared.options.search import PlaceOptions
+from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
 

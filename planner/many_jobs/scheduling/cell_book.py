@@ -1,7 +1,8 @@
 """The Cells of workloads on a cluster's pools, from the estimator, kept for whoever asks again.
 
-A Cell takes the first devices of its pool: where exactly a job sits does not change its Cell. Everything is computed
-when it is first asked for; `save` and `load` carry it over from run to run.
+A Cell takes the first devices of its pool, or where the network above its nodes has parts those that are near each
+other in it (`near_slots`): where exactly a job sits does not change its Cell. Everything is computed when it is first
+asked for; `save` and `load` carry it over from run to run.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from estimator.frontends.load import load_file_model
 from estimator.pricing.layer_times import nothing_measured
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
+from planner.many_jobs.sites.near_nodes import near_slots
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
@@ -98,6 +100,7 @@ class EstimatedCells:
     link_tables_for: LinkTablesFor = lambda _device: ()
     measured: str = ""
     _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
+    _near: dict[tuple[str, int], tuple[DeviceSlot, ...]] = field(default_factory=dict, repr=False)
     _models: dict[str, Model] = field(default_factory=dict, repr=False)
     _jobs: dict[Workload, TrainingJob] = field(default_factory=dict, repr=False)
     _pricings: dict[tuple[Workload, Device], StagePricing] = field(default_factory=dict, repr=False)
@@ -286,7 +289,9 @@ class EstimatedCells:
             for slot in self.cluster.free_slots:
                 name = pool_name(self.cluster, self.cluster.site(slot.site), slot.group)
                 self._slots.setdefault(name, []).append(slot)
-        return tuple(self._slots[pool][:devices])
+        if (pool, devices) not in self._near:
+            self._near[pool, devices] = near_slots(self.cluster.site(self.pools[pool].site), self._slots[pool], devices)
+        return self._near[pool, devices]
 
     def hardware(self, pool: str, devices: int) -> Hardware:
         """Return what Cells on so many devices of a pool are priced on."""

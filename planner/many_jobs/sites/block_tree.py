@@ -6,13 +6,13 @@ stand in a row. A count that is no power of two is halved into the greatest powe
 
 from __future__ import annotations
 
-from planner.many_jobs.sites.domains import LEVELS, Domain
+from planner.many_jobs.sites.domains import Domain
 
 
 class Tree:
     """By block: its `size` in devices, its `first` device, the block `above` it (-1: none), its `right` half (the left
     one is the next block; 0: it is one device), its `level` (that of the nearest domain that holds it, a number in
-    `LEVELS`), its `shape` (equal for blocks that are alike all the way down).
+    `levels`), its `shape` (equal for blocks that are alike all the way down).
 
     `domains` are the blocks that are whole domains, by level. `parts` are a domain's own parts, () where those are
     devices. `leaf` is the block of each device. Built whole from the domain of a site, and read-only from then on. A
@@ -26,7 +26,8 @@ class Tree:
         self.right: list[int] = []
         self.level: list[int] = []
         self.shape: list[int] = []
-        self.domains: list[list[int]] = [[] for _ in LEVELS]
+        self.levels = domain.levels
+        self.domains: list[list[int]] = [[] for _ in self.levels]
         self.parts: dict[int, tuple[int, ...]] = {}
         self.leaf: list[int] = []
         self._shapes: dict[tuple[int, ...], int] = {}
@@ -48,7 +49,7 @@ class Tree:
             domain = domain.parts[0]
         if domain.devices == 1:
             return self._device(above)
-        level = LEVELS.index(domain.level)
+        level = self.levels.index(domain.level)
         parts: list[int] = []
         block = self._halves(domain, 0, len(domain.parts) or domain.devices, level, above, parts)
         self.domains[level].append(block)

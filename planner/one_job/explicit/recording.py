@@ -8,6 +8,7 @@ from estimator.pricing.headroom import memory_fit
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from planner.one_job.explicit.figures import SetupFlops, count_setup_flops, rate_setup
+from planner.one_job.pods.uplink_use import network_use
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import (
     Plan,
@@ -74,6 +75,7 @@ def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumpt
         ),
         assumptions=assumptions,
         recipe=_record_recipe(recipe),
+        network=network_use(setup, evaluation.iteration_time_s),
     )
 
 

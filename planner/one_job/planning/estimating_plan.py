@@ -23,6 +23,7 @@ from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.explicit.unsaid import Evaluate, Taken, widened_by_habits
 from planner.one_job.explicit.whole import train_setup
 from planner.one_job.planning.preferring import find_preferred
+from planner.one_job.pods.uplink_use import network_use
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.spaces.assumptions import freedom_assumed
 from planner.one_job.search.spaces.request import SearchRequest, read_search
@@ -161,8 +162,9 @@ def estimate_as_planned(
     taken = widened_by_habits(taken, fixed.often, evaluate)
     assumed = (*_assumed(options, fixed, searched, space, best), *taken.sentences)
     estimate = record_estimate(taken.setup, taken.evaluation, count_setup_flops(taken.setup))
+    network = network_use(taken.setup, taken.evaluation.iteration_time_s)
     return Estimated(
-        plan=replace(best.plan, estimate=estimate, assumptions=tuple(dict.fromkeys(assumed))),
+        plan=replace(best.plan, estimate=estimate, assumptions=tuple(dict.fromkeys(assumed)), network=network),
         evaluation=taken.evaluation,
         training=train_setup(taken.setup, taken.evaluation, options),
         shortfall=None,

@@ -86,7 +86,7 @@ def traffic_of(setup: Setup) -> Traffic:
     senders, receivers, sizes = [], [], []
     for part in stage_bytes(setup):
         if part.axis in ("pp", "tied"):
-            pairs = _neighbours(setup, part, first)
+            pairs = neighbours(setup, part, first)
         else:
             pairs = _pairs(setup.stages[part.stage], part, first[part.stage])
         for sender, receiver, share in pairs:
@@ -194,11 +194,12 @@ def _pairs(
         yield groups.ravel(), np.roll(groups, -distance, axis=1).ravel(), 1.0 / len(distances)
 
 
-def _neighbours(
+def neighbours(
     setup: Setup, part: AxisBytes, first: Sequence[int]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], float]]:
-    """The partners in the stages before and after (of a tied table: at the other end), in proportion where stages
-    differ in ranks."""
+    """Yield (senders, receivers, the share of a rank's bytes that goes from each to each) to the partners in the stages
+    before and after (of a tied table: at the other end), in proportion where stages differ in ranks; stage i's ranks
+    are numbered from `first[i]` on."""
     stages, number, here = setup.stages, part.stage, len(setup.stages[part.stage].slots)
     partners = {number - 1, number + 1}
     if part.axis == "tied":

@@ -1,14 +1,18 @@
-"""The options of `models show` and `hardware show`."""
+"""The options of `models show`, `hardware show` and `hardware topology`."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, ClassVar
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, ModelName, SeqLen
 from planner.shared.options.record import Option, Options
+from planner.shared.options.topology import TopologyOptions
 from profiles.records import dataclass
+
+TopologyFormat = Literal["topology.conf", "kueue"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +33,26 @@ class HardwareShowOptions(Options):
     command: ClassVar[str] = "hardware show"
 
     name: Annotated[str, Option("a device, a link or a training software", "NAME")] = field(kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareTopologyOptions(TopologyOptions):
+    """The tree of a cluster's network, for a cluster manager."""
+
+    command: ClassVar[str] = "hardware topology"
+
+    cluster: Annotated[str, Option("whose nodes have names and a tree above them", "C")]
+    to: Annotated[
+        TopologyFormat,
+        Option("Slurm's topology/tree, or Kueue's Topology with the commands that label nodes (default: %(default)s)"),
+    ] = "topology.conf"
+    site: Annotated[str | None, Option("of a cluster that has several", "NAME")] = None
+    labels: Annotated[
+        tuple[str, ...], Option("with --to kueue: that nodes carry already, one a level from the nodes up", "LABEL,...")
+    ] = ()
+    output: Annotated[Path | None, Option("write it to this file", short="-o", writes="file")] = None
+
+    def check(self) -> None:
+        """Raise InputError for labels of what has none."""
+        if self.labels and self.to != "kueue":
+            raise self.wrong("labels", found=f"--to {self.to}", expected="--to kueue beside it")

@@ -11,6 +11,7 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
+from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
@@ -79,15 +80,30 @@ class CommMeasureOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommFitOptions(Options):
-    """Output of nccl-tests to fit a line to."""
+class CommFitOptions(TopologyOptions):
+    """Output of nccl-tests to fit a line to, or a level's spread table."""
 
     command: ClassVar[str] = "comm fit"
 
     file: Annotated[Path, Option("what all_reduce_perf and its kin printed")] = field(kw_only=False)
     link: Annotated[str, Option("the link measured, such as nvswitch3", "NAME")]
     op: Annotated[CollectiveOp | None, Option("the collective, where the file does not say which")] = None
+    spread: Annotated[
+        str | None,
+        Option(
+            "the spread table of this level of --cluster, from runs over 1, 2, ... of its parts; stores none", "LEVEL"
+        ),
+    ] = None
+    cluster: Annotated[str | None, Option("whose nodes the runs name, with --spread", "C")] = None
     store: Store
+
+    def check(self) -> None:
+        """Raise InputError for options that need each other."""
+        if self.spread is not None and self.cluster is None:
+            raise self.wrong("spread", found="no --cluster", expected="the cluster whose nodes the runs name")
+        for name in ("cluster", "topology"):
+            if self.spread is None and getattr(self, name) is not None:
+                raise self.wrong(name, found=getattr(self, name), expected="--spread LEVEL beside it")
 
 
 @dataclass(frozen=True, kw_only=True)

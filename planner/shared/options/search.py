@@ -1,4 +1,4 @@
-"""The options of `plan` and `place`: what is fixed of the training, what of the space is open, what is asked of it."""
+"""The options of `plan`: what is fixed of the training, what of the space is open, what is asked of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.shared.options.common import LARGEST, ClusterName, LargestOf, Model
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.training import JOB, CellOptions
-from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
+from planner.shared.options.values import RATE, SECONDS
 from planner.shared.options.whole import LimitedTrainingOptions
 from profiles.records import dataclass
 from profiles.vocabulary import ScheduleName
@@ -22,21 +22,8 @@ from profiles.vocabulary import ScheduleName
 Objective = Literal["time", "cost", "energy"]
 Search = Literal["exact", "cells", "crius"]
 Freedom = Literal["tp-across-islands", "split-everything", "modelled"]
-SitesMethod = Literal[
-    "compact",
-    "exact",
-    "spin-search",
-    "spin-search-free",
-    "spin-search-from-local",
-    "spin-search-from-local-free",
-    "first-fit",
-]
-"""How sites are chosen: the names in `planner.many_jobs.sites.choosing.METHODS`, the default first."""
-
 SPACE = partial(Option, group="the space of plans that is searched")
 SEVERAL = partial(Option, group="several searches")
-SITES = partial(Option, group="the sites")
-LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,41 +159,3 @@ class AffordOptions(SideBySideOptions):
             raise self.wrong("budget", found="no limit", expected="--budget, --days or both")
         if self.objective != "time":
             raise self.wrong("objective", found=self.objective, expected="time beside --budget and --days")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
-    """A job to place over the sites of a cluster."""
-
-    command: ClassVar[str] = "place"
-
-    devices: Annotated[int, JOB("devices that the job wants")] = field(kw_only=True)
-    local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
-    method: Annotated[SitesMethod, SITES("how sites are chosen (default: %(default)s)")] = "compact"
-    types: Annotated[tuple[str, ...], SITES("device types to take, such as a100-80gb,h100")] = ()
-    one_type: Annotated[bool, SITES("all devices are of one type")] = False
-    all_sites: Annotated[bool, SITES("the plan uses every chosen site, also where thin links make it slower")] = False
-    alternatives: Annotated[int, SITES("other ways to plan (default: %(default)s)", values=NATURAL)] = 6
-    comm: Annotated[
-        tuple[Path, ...],
-        LINKS("what `comm measure --link north--south --json` printed, or measurements", "FILE", nargs="+"),
-    ] = ()
-    links: Annotated[
-        Path | None, LINKS("the state of the links: read, and written where --comm adds to it", writes="file")
-    ] = None
-    half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
-    now: Annotated[float | None, LINKS("seconds since 1970 to count ages to (default: now)", "S", AMOUNT)] = None
-    output: PlanOutput = None
-
-    def check(self) -> None:
-        """Raise InputError for a schedule that plans over sites have not, a device type said twice, or ages of
-        measurements where there are none."""
-        super().check()
-        self.refuse_prices()
-        for name in ("half_life", "now"):
-            if name in self.changed() and not self.comm and self.links is None:
-                raise self.wrong(name, found=getattr(self, name), expected="--comm or --links beside it")
-        if self.schedule not in (None, ("1f1b",)):
-            raise self.wrong("schedule", found=",".join(self.schedule), expected="1f1b, which plans over sites have")
-        if len(set(self.types)) != len(self.types):
-            raise self.wrong("types", found=",".join(self.types), expected="each type once")

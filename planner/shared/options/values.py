@@ -96,6 +96,7 @@ TRAINED = _numbers(
 AMOUNT = _numbers("a number of at least 0", minimum=0)
 CLOCK = _numbers("seconds on the trace's clock")
 SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)
+PART = _numbers("a share from 0 to 1", minimum=0, maximum=1)
 IMBALANCE = _numbers("at least 1: the fullest rank's tokens over the mean", minimum=1)
 
 

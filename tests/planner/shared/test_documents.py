@@ -164,6 +164,7 @@ WRONG = {
     "models show": "models show nosuch",
     "hardware list": "hardware list x",
     "hardware show": "hardware show nosuch",
+    "hardware topology": "hardware topology --cluster t4:2x8",
     "profile": "profile gpt-tiny --tp 3",
     "comm measure": "comm measure --ranks 1",
     "comm fit": "comm fit nosuch.txt --link nvswitch3",
@@ -202,6 +203,7 @@ def words_with_json(command: str, folder: Path) -> list[str]:
     options = {
         "models show": ["gpt-tiny"],
         "hardware show": ["t4"],
+        "hardware topology": ["--cluster", "t4:2x8"],
         "profile": ["gpt-tiny", *store],
         "comm measure": store,
         "comm fit": ["nccl.txt", "--link", "nvswitch3", *store],

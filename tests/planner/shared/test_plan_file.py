@@ -173,7 +173,8 @@ def test_the_breakdown_of_an_older_cells_plan_is_refused_by_its_key() -> None:
 @pytest.mark.parametrize("plan", [example_plan(), replace(example_plan(), recipe=None)])
 def test_the_text_holds_what_pydantic_reads(plan: Plan) -> None:
     """One writes the records by their fields, the other reads them: the same keys and values, but no name of a host
-    that has none."""
+    that has none, and nothing of a network that is not there."""
     dumped = TypeAdapter(Plan).dump_python(plan, mode="json")
+    assert dumped.pop("network") is None
     assert {device.pop("host") for device in dumped["devices"]} == {None}
     assert repr(json.loads(plan_to_json(plan))) == repr(dumped)

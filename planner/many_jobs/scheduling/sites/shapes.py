@@ -1,6 +1,7 @@
 """Allocations that are alike but for their sites' names: each is priced once, on a small cluster that stands for all.
 
-A job's devices sit on as few nodes of a pool as hold them: which of equal nodes it gets changes nothing, as for Cells.
+A job's devices sit on as few nodes of a pool as hold them, near each other as the buddy rule has it, under the tree
+that the site has above these: which of the nodes that are alike in it a job gets changes nothing, as for Cells.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import replace
 from itertools import combinations
 
 from planner.many_jobs.scheduling.cell_book import pool_name
-from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
-from profiles.network import equal_pods
+from planner.many_jobs.sites.near_nodes import TreeShape, near_slots, network_of, tree_of_nodes
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
 from profiles.records import dataclass
 
-SiteShape = tuple[int, tuple[tuple[int, int], ...]]
-"""Kind of site, and for each of its groups of nodes that gives devices its kind and how many."""
+SiteShape = tuple[int, tuple[tuple[int, int], ...], TreeShape]
+"""Kind of site, for each of its groups of nodes that gives devices its kind and how many, and the tree above them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,21 @@ class Shapes:
         self._links = {frozenset(link.between): link for link in cluster.site_links}
         self._clusters: dict[Shape, Cluster] = {}
         self._allocations: dict[tuple[tuple[str, int], ...], Allocation] = {}
+        self._nodes: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._free: dict[str, list[DeviceSlot]] = {}
+        by_group: dict[tuple[str, int], list[DeviceSlot]] = {}
+        for slot in cluster.free_slots:
+            by_group.setdefault((slot.site, slot.group), []).append(slot)
         for site in self.cluster.sites:
             for number, group in enumerate(site.nodes):
-                self._pools[pool_name(self.cluster, site, number)] = (site, group)
+                name = pool_name(self.cluster, site, number)
+                self._pools[name] = (site, group)
+                self._free[name] = by_group.get((site.name, number), [])
         # Kinds are numbered by what they are, not in the order of asking or of sites: equal shapes get equal prices.
         groups = {replace(group, count=1, free=None): group for _, group in self._pools.values()}
         for group in sorted(groups, key=repr):
             self._groups[self._kind(group, "group")] = groups[group]
-        fabrics = {(site.fabric_link, site.network.most_oversubscribed): site for site, _ in self._pools.values()}
+        fabrics = {site.fabric_link: site for site, _ in self._pools.values()}
         for fabric in sorted(fabrics, key=repr):
             self._sites[self._kind(fabric, "site")] = fabrics[fabric]
 
@@ -66,11 +74,11 @@ class Shapes:
         return self._allocations[key]
 
     def _allocation(self, parts: Sequence[tuple[str, int]]) -> Allocation:
-        by_site: dict[str, list[tuple[int, int]]] = {}
+        by_site: dict[str, list[tuple[int, int, tuple[int, ...]]]] = {}
         for pool, count in parts:
             site, group = self._pools[pool]
             kind = self._kind(replace(group, count=1, free=None), "group")
-            by_site.setdefault(site.name, []).append((kind, count))
+            by_site.setdefault(site.name, []).append((kind, count, self._near(pool, count)))
         kept = {name: self._site_shape(name, groups) for name, groups in by_site.items()}
         joined = {name: self._joined(name, kept) for name in kept}
 
@@ -91,23 +99,32 @@ class Shapes:
         """The small cluster: all of its devices are the allocation's."""
         if shape not in self._clusters:
             sites = tuple(self._small_site(number, site) for number, site in enumerate(shape.sites))
-            text = "+".join("/".join(str(count) for _, count in groups) for _, groups in shape.sites)
+            text = "+".join("/".join(str(count) for _, count in groups) for _, groups, _ in shape.sites)
             self._clusters[shape] = Cluster(text=f"sites of {text}", sites=sites, site_links=links_of(shape))
         return self._clusters[shape]
 
     def _small_site(self, number: int, shape: SiteShape) -> Site:
-        kind, groups = shape
+        kind, groups, tree = shape
         nodes = []
         for group_kind, count in groups:
             group = self._groups[group_kind]
             nodes.append(replace(group, count=math.ceil(count / group.devices), free=count))
-        whole, count = self._sites[kind], sum(group.count for group in nodes)
-        network = equal_pods(count, oversubscription=whole.network.most_oversubscribed)
-        return replace(whole, name=f"s{number}", nodes=tuple(nodes), network=network)
+        return replace(self._sites[kind], name=f"s{number}", nodes=tuple(nodes), network=network_of(tree))
 
-    def _site_shape(self, name: str, groups: Sequence[tuple[int, int]]) -> SiteShape:
+    def _near(self, pool: str, count: int) -> tuple[int, ...]:
+        """The nodes that so many devices of a pool are on, part by part of the site's tree."""
+        site, group = self._pools[pool]
+        if (pool, count) not in self._nodes:
+            whole = math.ceil(count / group.devices) * group.devices
+            chosen = near_slots(site, self._free[pool], whole)
+            self._nodes[pool, count] = tuple(dict.fromkeys(slot.node for slot in chosen))
+        return self._nodes[pool, count]
+
+    def _site_shape(self, name: str, groups: Sequence[tuple[int, int, tuple[int, ...]]]) -> SiteShape:
         site = next(site for site, _ in self._pools.values() if site.name == name)
-        return self._kind((site.fabric_link, site.network.most_oversubscribed), "site"), tuple(sorted(groups))
+        in_order = sorted(groups)
+        tree = tree_of_nodes(site, [node for _, _, nodes in in_order for node in nodes])
+        return self._kind(site.fabric_link, "site"), tuple((kind, count) for kind, count, _ in in_order), tree
 
     def _joined(self, name: str, kept: dict[str, SiteShape]) -> tuple[tuple[float, float, SiteShape], ...]:
         """The site's links to the others, widest first."""

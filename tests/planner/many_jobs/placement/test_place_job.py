@@ -10,7 +10,7 @@ import pytest
 
 from planner import api
 from planner.many_jobs.sites import choosing
-from planner.shared.options.search import SitesMethod
+from planner.shared.options.place import SitesMethod
 from profiles.errors import InputError, NothingFits
 from tests.planner.many_jobs.placement.place_examples import a100, three_sites, write_cluster
 
@@ -216,8 +216,8 @@ def test_what_only_a_search_has_is_no_option(tmp_path: Path, name: str) -> None:
 
 
 def test_devices_must_be_said(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="'devices'"):
-        api.place(MODEL, cluster=three_sites(tmp_path))  # type: ignore[call-overload]
+    with pytest.raises(InputError, match=r"--devices: found 0.*--plan"):
+        api.place(MODEL, cluster=three_sites(tmp_path))
     with pytest.raises(InputError, match="--devices: found 0"):
         place(three_sites(tmp_path), 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link
-from profiles.network import equal_pods
+from profiles.network import FabricLevel, FabricPart, Network, equal_pods
 from tests.oracles.sites_oracle import least_level, shared_level
 from tests.seeds import examples
 
@@ -222,3 +223,61 @@ def test_islands_in_nodes_and_over_nodes() -> None:
         "rack": 2,
         "site": 1,
     }
+
+
+def two_levels(pods: int, leaves: int, nodes: int) -> Network:
+    """So many pods of leaves of nodes; leaves are dealt round robin, so that no level's parts follow each other."""
+    count = pods * leaves
+    leaf = FabricLevel(
+        name="leaf",
+        parts=tuple(FabricPart(name=f"l{number}") for number in range(count)),
+        part_of=tuple(node % count for node in range(count * nodes)),
+    )
+    pod = FabricLevel(
+        name="pod",
+        parts=tuple(FabricPart(name=f"p{number}") for number in range(pods)),
+        part_of=tuple(number % pods for number in range(count)),
+    )
+    return Network(levels=(leaf, pod))
+
+
+def test_all_levels_of_the_networks_tree_are_domains() -> None:
+    device, link = load_device("a100-80gb"), load_link("ib-hdr200")
+    site = Site(
+        name="north",
+        nodes=(default_nodes(device, count=12, devices=2),),
+        fabric_link=link,
+        network=two_levels(2, 3, 2),
+    )
+    domain, slots = domain_of_site(site, device.name)
+    assert [part.level for part in domain.parts] == ["pod2", "pod2"]
+    assert [[leaf.level for leaf in pod.parts] for pod in domain.parts] == [["pod"] * 3] * 2
+    assert [slot.node for slot in slots[::2]] == [0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]
+    tree = Tree(domain)
+    assert {tree.levels[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
+        "island": 12,
+        "pod": 6,
+        "pod2": 2,
+        "site": 1,
+    }
+
+
+def test_a_request_stays_in_the_lowest_part_of_the_tree_that_holds_it() -> None:
+    device, link = load_device("a100-80gb"), load_link("ib-hdr200")
+    network = two_levels(2, 3, 2)
+    site = Site(name="n", nodes=(default_nodes(device, count=12, devices=2),), fabric_link=link, network=network)
+    domain, slots = domain_of_site(site, device.name)
+    for seed in range(40):
+        rng = Random(seed)
+        free = [number for number in range(24) if rng.random() < 0.6]
+        wanted = rng.randint(2, 10)
+        given = near_devices(domain, free, wanted)
+        if given is None:
+            assert len(free) < wanted
+            continue
+        paths = {number: (slots[number].node, *network.path(slots[number].node)) for number in free}
+        for depth in range(3):
+            inside = Counter(path[depth] for path in paths.values())
+            if max(inside.values()) >= wanted:
+                assert len({paths[number][depth] for number in given}) == 1, (seed, depth)
+                break

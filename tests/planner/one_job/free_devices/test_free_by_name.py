@@ -91,3 +91,19 @@ def test_a_plan_names_its_hosts_and_finds_them_again(tmp_path: Path) -> None:
     assert {device.host for device in load_plan(without).devices} == {None}
     api.plan("gpt-tiny", cluster="a100-80gb:1x2", output=tmp_path / "plain.json")
     assert '"host":' not in (tmp_path / "plain.json").read_text()
+
+
+def test_devices_of_whole_nodes_come_before_those_of_nodes_that_are_partly_free(tmp_path: Path) -> None:
+    """Ranks in order then make groups that a node holds, as long as there are whole nodes."""
+    cluster = named(tmp_path)
+    rng = random.Random(4)
+    for _ in range(20):
+        hosts = list(cluster.sites[0].network.hosts)
+        free = {name: rng.choice([0, 3, 5, 8, 8]) for name in hosts}
+        slots = cluster_with_free(cluster, sinfo(tmp_path, free | {hosts[0]: 8})).free_slots
+        whole = sum(count == 8 for count in (free | {hosts[0]: 8}).values())
+        for first in range(0, 8 * whole, 8):
+            assert len({slot.node for slot in slots[first : first + 8]}) == 1
+        rest = [slot.node for slot in slots[8 * whole :]]
+        counts = [rest.count(node) for node in dict.fromkeys(rest)]
+        assert counts == sorted(counts, reverse=True)

@@ -9,8 +9,9 @@ import pytest
 from planner import api
 from planner.shared.options.choices import DEFAULTS, off_defaults
 from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.place import PlaceOptions
 from planner.shared.options.record import entries
-from planner.shared.options.search import PlaceOptions, PlanOptions
+from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits

@@ -8,7 +8,8 @@ import pytest
 
 from planner import api
 from planner.shared.options.estimate import EstimateOptions
-from planner.shared.options.search import PlaceOptions, PlanOptions
+from planner.shared.options.place import PlaceOptions
+from planner.shared.options.search import PlanOptions
 from planner.shared.options.simulate import SimulateOptions
 from planner.shared.plan_file import load_plan
 from profiles.errors import InputError

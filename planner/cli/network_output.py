@@ -1,0 +1,47 @@
+"""A plan on the network above the nodes for people: how far every axis is spread, and what binds it there."""
+
+from __future__ import annotations
+
+from planner.cli.output import format_bytes, format_count, format_seconds, print_table, print_text
+from planner.shared.plan_network import AxisOnNetwork, PlanNetwork, UplinkUse
+
+AXIS_NAMES = {
+    "shard": "dp (state shared out)",
+    "replicate": "dp (copies of it)",
+    "expert_dp": "dp of experts",
+    "tied": "tied embedding",
+}
+"""Axes that people know by another name."""
+
+
+def print_network(network: PlanNetwork) -> None:
+    """Print a row for every axis that sends, and the uplinks that are fullest over the whole iteration."""
+    title = "Above the nodes: parts met, seconds an iteration"
+    columns = ("axis", *network.levels, "NICs busy", "uplinks busy", "what binds")
+    print_table(title, columns, [_row(axis) for axis in network.axes])
+    fullest = max(network.uplinks, key=_fullness, default=None)
+    if fullest is not None:
+        print_text(_describe_fullest(fullest), indent="  ")
+        print()
+
+
+def _row(axis: AxisOnNetwork) -> tuple[object, ...]:
+    if axis.binds is not None:
+        binds = f"uplinks of {axis.binds.level} {axis.binds.part}"
+    else:
+        binds = "NICs" if axis.nic_s else "nothing: inside nodes"
+    if axis.reach < 1:
+        binds += f"; {axis.reach:.0%} of the rate over so many parts"
+    busy = (format_seconds(seconds) if seconds else "-" for seconds in (axis.nic_s, axis.uplink_s))
+    return (AXIS_NAMES.get(axis.axis, axis.axis), *axis.parts_met, *busy, binds)
+
+
+def _fullness(use: UplinkUse) -> float:
+    return use.bytes_per_s / use.capacity_bytes_per_s if use.capacity_bytes_per_s else 0.0
+
+
+def _describe_fullest(use: UplinkUse) -> str:
+    sent = f"{format_bytes(use.up_bytes)} up and {format_bytes(use.down_bytes)} down an iteration"
+    rate = format_count(use.bytes_per_s, "B/s")
+    share = f", {_fullness(use):.0%} of what they carry" if use.capacity_bytes_per_s else ""
+    return f"fullest uplinks: {use.uplink.level} {use.uplink.part} of {use.uplink.site}, {sent}, {rate}{share}"

@@ -1,0 +1,121 @@
+"""`cellplan place` into pods: what it prints, its JSON, its plan, its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.cli.main import main
+from tests.documents import checked, document_of
+
+NODES = 6
+JOB = ["--devices", "8", "--tp", "2", "--pp", "2", "--global-batch", "16"]
+FREE = "NODELIST GRES STATE\n" + "".join(f"gpu{node:02} gpu:a100:2 idle\n" for node in range(1, NODES + 1))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Six named nodes of two devices, of Slurm's tree pods of 1, 3 and 2."""
+    cluster = tmp_path / "c.yaml"
+    cluster.write_text(
+        "schema: cellplan.cluster/1\nsites:\n  - name: north\n    nodes:\n"
+        f'      - {{count: {NODES}, device: a100-80gb, devices: 2, names: "gpu[01-06]"}}\n'
+        "    fabric: {link: ib-hdr200, levels: [{name: pod, oversubscription: 4}]}\n",
+        encoding="utf-8",
+    )
+    tree = tmp_path / "topology.conf"
+    tree.write_text(
+        "SwitchName=s1 Nodes=gpu01\nSwitchName=s2 Nodes=gpu[02-04]\nSwitchName=s3 Nodes=gpu[05-06]\n"
+        "SwitchName=top Switches=s[1-3]\n",
+        encoding="utf-8",
+    )
+    return ["--cluster", str(cluster), "--topology", str(tree)]
+
+
+def test_one_command_answers_and_its_plan_is_taken(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    value = document_of(["place", "gpt2-1.3b", *files, *JOB, "-o", str(path)], 0, capsys)
+    pods = {pod["name"]: pod for pod in value["pods"]}
+    assert {name: pod["free"] for name, pod in pods.items()} == {"s1": 1, "s2": 3, "s3": 2}
+    assert sum(pod["taken"] for pod in pods.values()) == 4
+    ranks = sorted(device["rank"] for pod in pods.values() for device in pod["devices"])
+    assert ranks == list(range(8))
+    score = value["score"]["pods"]
+    (site,) = score["sites"]
+    assert score["iteration_time_s"] == value["plan"]["estimate"]["iteration_time_s"]
+    assert site["bound_s"] <= score["iteration_time_s"] <= site["default_scheduler"]["iteration_time_s"]
+    assert all(way["loses"] for way in value["alternatives"])
+    hosts = {device["host"] for device in value["plan"]["devices"]}
+    assert hosts == {device["host"] for pod in pods.values() for device in pod["devices"]}
+    again = document_of(["estimate", "--plan", str(path)], 0, capsys)
+    assert again["estimate"]["iteration_time_s"] == pytest.approx(score["iteration_time_s"], rel=1e-12)
+    placed = document_of(["place", "--plan", str(path)], 0, capsys)
+    assert placed["score"]["iteration_time_s"] == pytest.approx(score["iteration_time_s"], rel=1e-12)
+    assert main(["place", "--plan", str(path), "--method", "slurm"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for said in ("free nodes", "pods that the widest group", "Slurm's default", "no placement is below", "alpha"):
+        assert said in shown
+
+
+@pytest.mark.parametrize("method", ["spread", "arnold", "kueue", "cluster-order"])
+def test_other_methods_are_named(files: list[str], capsys: pytest.CaptureFixture[str], method: str) -> None:
+    assert main(["place", "gpt2-1.3b", *files, *JOB, "--method", method, "--alternatives", "0", "--json"]) == 0
+    value = checked("place", json.loads(capsys.readouterr().out))
+    assert value["score"]["pods"]["sites"][0]["chosen"] == method
+    assert value["method"] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--alpha", "1.5"], 2, "a share from 0 to 1"),
+        (["--max-spread", "pp"], 2, "AXIS=N"),
+        (["--max-spread", "xx=1"], 2, "an axis of dp, pp"),
+        (["--max-spread", "pp=1", "--max-spread", "dp=1"], 3, "no placement"),
+        (["--distance", "log"], 2, "--affinity beside it"),
+        (["--affinity", "shipped"], 2, "a row of a100-80gb"),
+        (["--affinity", "nowhere.csv"], 2, "nowhere.csv"),
+        (["--devices", "14"], 3, "14 devices wanted, 12 free"),
+    ],
+)
+def test_wrong_wishes(
+    files: list[str], capsys: pytest.CaptureFixture[str], words: list[str], status: int, said: str
+) -> None:
+    job = JOB if "--devices" not in words else JOB[2:]
+    assert main(["place", "gpt2-1.3b", *files, *job, *words, "--alternatives", "0"]) == status
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_free_nodes_at_their_places(tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    free = tmp_path / "sinfo.txt"
+    free.write_text(FREE.replace("gpu03 gpu:a100:2 idle", "gpu03 gpu:a100:2 allocated"), encoding="utf-8")
+    value = document_of(["place", "gpt2-1.3b", *files, "--free", str(free), *JOB], 0, capsys)
+    assert {pod["name"]: pod["free"] for pod in value["pods"]} == {"s1": 1, "s2": 2, "s3": 2}
+    assert "gpu03" not in {device["host"] for device in value["plan"]["devices"]}
+    free.write_text(FREE.replace("gpu06", "gpu99"), encoding="utf-8")
+    failed = document_of(["place", "gpt2-1.3b", *files, "--free", str(free), *JOB], 2, capsys)
+    assert "gpu99" in failed["failure"]["message"]
+
+
+def test_a_plan_that_exists_is_not_beside_a_model(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    assert main(["place", "gpt2-1.3b", *files, *JOB, "-o", str(path), "--alternatives", "0"]) == 0
+    assert main(["place", "gpt2-1.3b", "--plan", str(path)]) == 2
+    assert "--plan alone" in capsys.readouterr().err
+    assert main(["place", "--devices", "8"]) == 2
+    assert main(["place", "--plan", str(path), "--cluster", "a100-80gb:6x2"]) == 2
+    assert "has no pods" in capsys.readouterr().err
+    assert main(["place", "--plan", str(path), "--cluster", "a100-80gb:2x2"]) == 3
+    assert "4 too few" in capsys.readouterr().err
+
+
+def test_methods_of_pods_need_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cluster", "a100-80gb:4x2", *JOB, "--method", "arnold", "--alternatives", "0"]
+    assert main(["place", "gpt2-1.3b", *words]) == 2
+    assert "a cluster with pods" in " ".join(capsys.readouterr().err.split())
