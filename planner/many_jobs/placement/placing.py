@@ -163,6 +163,7 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
     place = _load_cluster(loaded, options, store)
     table, filed = table_of_cluster(place), table_of_cluster(place).topology
     topology, links = _links(filed, options)
+    assert options.devices is not None, "without a plan the options have it"
     demand = Demand(
         devices=options.devices,
         types=_known_types(options.types, place),

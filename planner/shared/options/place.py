@@ -57,7 +57,7 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
 
     model: ModelName = field(default="", kw_only=False)
     cluster: ClusterName = ""
-    devices: Annotated[int, JOB("devices that the job wants")] = 0
+    devices: Annotated[int | None, JOB("devices that the job wants")] = None
     plan: Annotated[Path | None, Option("place the plan in this file, in place of MODEL and --devices")] = None
     local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
     method: Annotated[
@@ -132,8 +132,7 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
                 if not getattr(self, name):
-                    found = 0 if name == "devices" else "nothing"
-                    raise self.wrong(name, found=found, expected="what is to be placed, or --plan FILE in its place")
+                    raise self.wrong(name, found="nothing", expected="what is to be placed, or --plan FILE in its place")
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
