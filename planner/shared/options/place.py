@@ -132,7 +132,8 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
                 if not getattr(self, name):
-                    raise self.wrong(name, found="nothing", expected="what is to be placed, or --plan FILE in its place")
+                    expected = "what is to be placed, or --plan FILE in its place"
+                    raise self.wrong(name, found="nothing", expected=expected)
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
