@@ -131,9 +131,10 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
     def _check_job(self) -> None:
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
-                if not getattr(self, name):
+                value = getattr(self, name)
+                if not value:
                     expected = "what is to be placed, or --plan FILE in its place"
-                    raise self.wrong(name, found="nothing", expected=expected)
+                    raise self.wrong(name, found="nothing" if value in (None, "") else value, expected=expected)
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
