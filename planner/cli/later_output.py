@@ -9,6 +9,8 @@ from typing import Any
 from planner.cli.output import WIDTH, format_seconds, print_notes, print_table, print_text
 
 HOUR_S, DAY_S = 3600.0, 86400.0
+FEW_NODES = 32
+"""Of so many nodes the command that taints them is printed."""
 
 
 def print_later(result: Mapping[str, Any]) -> None:
@@ -75,16 +77,16 @@ def _print_no_wait(first: Mapping[str, Any], ends: Sequence[Mapping[str, Any]]) 
 def _print_starts(
     starts: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]], best: Mapping[str, Any], *, whole: bool
 ) -> None:
-    first = starts[0]
+    first, times = starts[0], distinct_seconds([start["iteration_time_s"] for start in starts])
     columns = ["start", "devices free", "iteration", "pods", *(["training ends", "chance"] if whole else [])]
-    rows = [_row(start, whole=whole) for start in starts]
+    rows = [_row(start, time, whole=whole) for start, time in zip(starts, times, strict=True)]
     print_table("start now, or wait?" if not first["wait_s"] else "when to start?", [*columns, "pays beyond"], rows)
-    for start in starts[1:]:
+    for start, time in zip(starts[1:], times[1:], strict=True):
         jobs = start["jobs"]
+        pays = f"pays beyond {_length(start['pays_beyond_s'])} of training"
         print_text(
-            f"{format_seconds(first['iteration_time_s'])} {_when(first)}, {format_seconds(start['iteration_time_s'])}"
-            f" in {format_wait(start['wait_s'])}: pays beyond {_length(start['pays_beyond_s'])} of training"
-            f" ({_several(jobs)} end{'s' * (len(jobs) == 1)} then)",
+            f"{times[0]} {_when(first)}, {time} in {format_wait(start['wait_s'])}: {pays} ({_several(jobs)}"
+            f" end{'s' * (len(jobs) == 1)} then{_on_pods(start['pods'])})",
             indent="  ",
         )
     others = sum(end["wait_s"] > first["wait_s"] for end in ends) - (len(starts) - 1)
@@ -94,14 +96,29 @@ def _print_starts(
     print_text(_advice(first, best, whole=whole), indent="  ")
 
 
-def _row(start: Mapping[str, Any], *, whole: bool) -> tuple[object, ...]:
+def distinct_seconds(times_s: Sequence[float]) -> list[str]:
+    """Return times that differ in three digits, or as many more as it takes.
+
+    >>> distinct_seconds([5.72, 5.47]), distinct_seconds([5.253, 5.247])
+    (['5.72 s', '5.47 s'], ['5.253 s', '5.247 s'])
+    """
+    shown = [format_seconds(time_s) for time_s in times_s]
+    unit, size = ("s", 1.0) if min(times_s) >= 1 else ("ms", 1e-3)
+    for digits in range(4, 9):
+        if len(set(shown)) == len(set(times_s)):
+            break
+        shown = [f"{time_s / size:.{digits}g} {unit}" for time_s in times_s]
+    return shown
+
+
+def _row(start: Mapping[str, Any], time: str, *, whole: bool) -> tuple[object, ...]:
     pods = " ".join(f"{axis.upper()} {count}" for axis, count in start["spreads"].items() if axis in ("dp", "pp"))
     chance, beyond = start["chance_pays"], start["pays_beyond_s"]
     ends = (format_wait(start["end_s"]), "" if chance is None else f"{chance:.0%}") if whole else ()
     return (
         format_wait(start["wait_s"]),
         start["free_devices"],
-        format_seconds(start["iteration_time_s"]),
+        time,
         pods,
         *ends,
         "" if beyond is None else _length(beyond),
@@ -131,11 +148,11 @@ def _print_reservation(held: Mapping[str, Any]) -> None:
         else f"to hold from now on: {len(nodes)} nodes, all free; none stays idle"
     )
     print(fold_command(shlex.split(held["scontrol"])))
-    print_text(
-        f"then sbatch --reservation={held['name']}; on Kubernetes, which has no reservations, taints (--json has the"
-        " command)",
-        indent="  ",
-    )
+    print_text(f"then sbatch --reservation={held['name']}; on Kubernetes, which has no reservations:", indent="  ")
+    if len(nodes) <= FEW_NODES:
+        print(fold_command(shlex.split(held["kubectl"])))
+    else:
+        print_text("kubectl taint nodes ... (--json has the command)")
 
 
 def fold_command(words: Sequence[str]) -> str:
@@ -194,6 +211,10 @@ def _more(seconds: float) -> str:
     if abs(seconds) < 1e-9:
         return "no longer"
     return f"{format_seconds(abs(seconds))} {'longer' if seconds > 0 else 'less'}"
+
+
+def _on_pods(pods: Mapping[str, int]) -> str:
+    return f"; nodes: {', '.join(f'{name} {count}' for name, count in pods.items())}" if pods else ""
 
 
 def _alike(nodes: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from planner.many_jobs.placement.holding import Held, held_for
 from planner.many_jobs.placement.waiting import Start, Waiting
 from planner.one_job.site_pods.axis_spread import axis_spreads
+from planner.one_job.site_pods.spares import part_of, used_nodes
 
 
 def describe_waiting(waiting: Waiting, *, name: str, reserve: bool) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def _start(start: Start, first: Start) -> dict[str, Any]:
         "free_devices": start.free_devices,
         "nodes": len(hosts),
         "hosts": list(hosts),
+        "pods": _pods(start),
         "spreads": axis_spreads(start.setup),
         "iteration_time_s": start.time_s,
         "interval_90_s": list(start.evaluation.interval_90_s),
@@ -44,6 +47,12 @@ def _start(start: Start, first: Start) -> dict[str, Any]:
         "chance_pays": None if earlier else start.chance_pays(first),
         "pays_beyond_s": None if earlier else start.pays_beyond_s(first),
     }
+
+
+def _pods(start: Start) -> dict[str, int]:
+    """Nodes in every part of the pods' level; empty where the sites have no pods."""
+    parts = (part_of(start.setup.cluster, node) for node in used_nodes(start.setup))
+    return dict(sorted(Counter(part for part in parts if part is not None).items()))
 
 
 def _end(waiting: Waiting, wait_s: float) -> dict[str, Any]:

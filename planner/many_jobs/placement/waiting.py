@@ -22,7 +22,7 @@ from profiles.cluster import host_of
 from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
-MOST_RANKS, LEAST_LOOKS, MOST_LOOKS = 24_000, 16, 64
+MOST_RANKS, LEAST_LOOKS, MOST_LOOKS = 24_000, 12, 64
 """The plan is placed at ends as long as neither so many ranks nor so many ends were looked at, but at some in any case;
 then the last end stands for those between."""
 Z_90 = 1.6448536269514722

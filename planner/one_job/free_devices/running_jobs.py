@@ -26,8 +26,9 @@ from profiles.schema import validate
 HOLDING = {"running", "completing", "configuring", "suspended", "stopped", "signaling", "stage_out", "resizing"}
 """States and flags of jobs that hold nodes (squeue(1), JOB STATE CODES)."""
 STOPPED = {"suspended", "stopped"}
-INFINITE = 0xFFFFFFFE
-"""From this number on Slurm means no limit, or no value (slurm.h: INFINITE, NO_VAL)."""
+NO_VALUE, INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
+"""Numbers by which Slurm means none, and no limit (slurm.h: NO_VAL, INFINITE)."""
+YEAR_S = 365 * 86_400
 COLUMNS = (("job", "jobid", "job_id"), ("hosts", "nodelist", "nodes"), ("end", "end_time"))
 NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
 
@@ -94,17 +95,20 @@ def _hosts(job: SlurmJob, where: str, key: str) -> tuple[str, ...]:
 
 
 def _limit_s(job: SlurmJob) -> float | None:
-    """When its time limit ends the job; None where it has no limit."""
-    if job.time_limit is not None and _number(job.time_limit) is None:
+    """When its time limit ends the job; None where it has no limit: Slurm then says a year after its start."""
+    limit, end_s, start_s = job.time_limit, _number(job.end_time) or None, _number(job.start_time)
+    endless = limit.infinite if isinstance(limit, SlurmNumber) else limit == INFINITE
+    said = _number(limit) is not None
+    if endless or (not said and end_s is not None and start_s is not None and end_s - start_s >= YEAR_S):
         return None
-    return _number(job.end_time) or None
+    return end_s
 
 
 def _number(value: int | SlurmNumber | None) -> float | None:
     """A number of Slurm's; None for one that is not set, or infinite."""
     if isinstance(value, SlurmNumber):
         return float(value.number) if value.set and not value.infinite and value.number is not None else None
-    return None if value is None or value >= INFINITE else float(value)
+    return None if value is None or value >= NO_VALUE else float(value)
 
 
 # A table

@@ -137,7 +137,7 @@ def _reservation(name: str, hosts: Sequence[str] | None) -> list[str]:
 def _hosts(layout: Layout, hosts: Sequence[str] | None) -> list[str]:
     if hosts is not None:
         return [
-            "# The plan's nodes in the order of its ranks, which is not that of their names.",
+            "# The plan's nodes in the order of its ranks.",
             f"hosts=(\n  {words_in_lines(hosts)}\n)",
             'export MASTER_ADDR="${hosts[0]}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))',
             "",

@@ -181,6 +181,7 @@ def test_the_command_says_when_to_start_and_what_to_hold(
     assert set(now["hosts"]) == {"gpu03", "gpu04", "gpu07", "gpu08"}
     assert set(later["hosts"]) == {"gpu01", "gpu02", "gpu03", "gpu04"}
     assert later["jobs"] == ["7"]
+    assert (now["pods"], later["pods"]) == ({"s1": 2, "s2": 2}, {"s1": 4})
     assert later["iteration_time_s"] < now["iteration_time_s"] == value["score"]["iteration_time_s"]
     gain = 1 - later["iteration_time_s"] / now["iteration_time_s"]
     assert later["pays_beyond_s"] == pytest.approx(7200 / gain)
@@ -199,8 +200,31 @@ def test_the_command_says_when_to_start_and_what_to_hold(
     assert main([*words, "--train-tokens", "100G", "--reserve"]) == 0
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines() if str(tmp_path) not in line) <= 80
-    for said in ("start now, or wait?", "pays beyond", "job 7 ends then", "scontrol create reservation", "stay idle"):
+    for said in ("start now, or wait?", "pays beyond", "job 7 ends then", "scontrol create", "stay idle", "taint"):
         assert said in " ".join(shown.split())
+
+
+def test_predictions_take_the_place_of_limits(
+    tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = _squeue(tmp_path, {7: ("gpu[01-02]", 20), 8: ("gpu[05-06]", 50)})
+    said = {"job_id": "7", "point_s": 1_003_600, "interval_90_s": [1_001_800, 1_010_800]}
+    predicted = tmp_path / "predicted.json"
+    predicted.write_text(json.dumps({"jobs": [said]}), encoding="utf-8")
+    told = json.loads(Path(running).read_text(encoding="utf-8"))
+    for job in told["jobs"]:
+        job["start_time"] = number(1)
+    Path(running).write_text(json.dumps(told), encoding="utf-8")
+    words = ["place", "gpt2-1.3b", *wide, *JOB, "--running", running, "--jct", str(predicted), "--alternatives", "0"]
+    value = document_of([*words, "--train-tokens", "100G", "--reserve"], 0, capsys)
+    assert value["waiting"]["ends_by"] == "prediction"
+    assert any("without a prediction, by their time limits: 8" in note for note in value["waiting"]["notes"])
+    later = _starts(value)[1]
+    assert 3600 <= later["wait_s"] < 7200
+    assert later["chance_free"] == pytest.approx(0.5, abs=0.01)
+    assert later["chance_pays"] <= later["chance_free"]
+    # A reservation that begins before a time limit ends wants its flag.
+    assert "Flags=IGNORE_JOBS" in value["waiting"]["reservation"]["scontrol"]
 
 
 def test_too_few_now_says_when(tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,11 @@ OLDER = {"job_id": 7, "job_state": "RUNNING", "nodes": "gpu[001-003,7]", "start_
     [
         (LATER | {"end_time": number(4600), "time_limit": number(60)}, 4600),
         (LATER | {"end_time": number(31_537_000), "time_limit": number(0, infinite=True)}, None),
+        (LATER | {"end_time": number(4600), "time_limit": number(0) | {"set": False}}, 4600),
+        (LATER | {"end_time": number(31_537_000), "time_limit": number(0) | {"set": False}}, None),
         (OLDER | {"end_time": 4600, "time_limit": 60}, 4600),
+        (OLDER | {"end_time": 4600, "time_limit": 0xFFFFFFFE}, 4600),
+        (OLDER | {"end_time": 4600}, 4600),
         (OLDER | {"end_time": 31_537_000, "time_limit": 0xFFFFFFFF}, None),
         (LATER | {"job_state": ["SUSPENDED"], "end_time": number(4600), "time_limit": number(60)}, None),
         (LATER | {"job_state": ["COMPLETED", "COMPLETING"], "end_time": number(900), "time_limit": number(60)}, 900),
