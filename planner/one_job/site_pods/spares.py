@@ -26,7 +26,7 @@ from profiles.vocabulary import Infeasible
 Node = tuple[str, int]
 """A site, and the number of a node in it."""
 Kind = tuple[str, Alike]
-"""What prices know a node by: its site and the parts that hold something back."""
+"""What prices know a node by: its site, the parts that hold something back, and the rack that joins it to others."""
 
 Choice = tuple[float, bool]
 """What a spare costs a node that fails, and whether it is outside the node's part."""
@@ -73,14 +73,18 @@ class SpareProblem:
 
     @cached_property
     def kind_of(self) -> dict[Node, Kind]:
-        """The kind of every node of the plan's sites."""
-        sites = dict.fromkeys(site for site, _ in self.used)
-        alike = {name: alike_nodes(self.setup.cluster.site(name).network) for name in sites}
-        return {
-            (name, node): (name, rows[node] if rows else ())
-            for name, rows in alike.items()
-            for node in range(sum(group.count for group in self.setup.cluster.site(name).nodes))
-        }
+        """The kind of every node of the plan's sites; nodes of different racks that NVLink joins are not alike."""
+        kinds: dict[Node, Kind] = {}
+        for name in dict.fromkeys(site for site, _ in self.used):
+            site = self.setup.cluster.site(name)
+            rows, node = alike_nodes(site.network), 0
+            for group in site.nodes:
+                rack = group.island_size // group.devices
+                for place in range(group.count):
+                    joined = (node - place + place // rack * rack,) if rack > 1 else ()
+                    kinds[name, node] = (name, (*(rows[node] if rows else ()), *joined))
+                    node += 1
+        return kinds
 
     def with_spare(self, failed: Node, spare: Node) -> Setup:
         """Return the plan with one node in another's place, its ranks in their order."""

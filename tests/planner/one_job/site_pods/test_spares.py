@@ -139,3 +139,13 @@ def test_a_job_adds_its_row_to_a_database(tmp_path: Path) -> None:
     fresh.write_text("r1,device,r2,j_dp,j_pp,source\n", encoding="utf-8")
     with pytest.raises(InputError, match="header"):
         add_rows(fresh, [])
+
+
+def test_nodes_of_other_racks_are_not_alike() -> None:
+    setup = plan(8, tp=2, pp=2, dp=1)
+    (site,) = setup.cluster.sites
+    racks = replace(site, nodes=tuple(replace(group, island_size=4) for group in site.nodes))
+    joined = replace(setup, cluster=replace(setup.cluster, sites=(racks,)))
+    kinds = module.spare_problem(joined).kind_of
+    assert [kinds[site.name, node][1] for node in range(8)] == [(0,), (0,), (2,), (2,), (4,), (4,), (6,), (6,)]
+    assert set(module.spare_problem(setup).kind_of.values()) == {(site.name, ())}
