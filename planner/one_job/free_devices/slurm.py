@@ -25,7 +25,8 @@ from profiles.schema import validate
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"
 
 _ENTRY = re.compile(
-    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?"
+    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?",
+    re.ASCII,
 )
 _IDLE = {"idle"}
 _PARTLY = {"mix", "mixed"}
