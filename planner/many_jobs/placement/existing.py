@@ -112,11 +112,9 @@ def free_places(plan: Plan, cluster: Cluster, where: str) -> tuple[DeviceSlot, .
         here = len(free[site, device])
         if here < count:
             types = Counter(slot.device for slot in cluster.free_slots if slot.site == site and slot.device != device)
-            others = "".join(f"; {number} {name} are free, too" for name, number in types.items())
+            others = "".join(f"; {number} {name} are free" for name, number in types.items())
             said = f"{count} {device} wanted, {here} free in {site}: {count - here} too few"
-            raise NothingFits(
-                f"{where} on {cluster.text}: {said}{f'; free of other types: {others}' if others else ''}"
-            )
+            raise NothingFits(f"{where} on {cluster.text}: {said}{others}")
     lines = {key: iter(slots) for key, slots in free.items()}
     return tuple(next(lines[single or device.site, device.device]) for device in plan.devices)
 
