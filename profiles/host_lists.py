@@ -59,6 +59,27 @@ def fold_hosts(names: Iterable[str]) -> str:
     return ",".join(f"{stem}[{first}-{last}]" if first != last else f"{stem}{first}" for stem, first, last in folded)
 
 
+def host_list(names: Iterable[str]) -> str:
+    """Return the host list of `names`, in their order, as short as Slurm writes it: neighbours of one stem share their
+    brackets.
+
+    >>> host_list(["gpu01", "gpu02", "gpu03", "gpu07", "login"])
+    'gpu[01-03,07],login'
+    """
+    groups: list[tuple[str, list[str]]] = []
+    for part in split_outside_brackets(fold_hosts(names)):
+        match = re.fullmatch(r"(.*?)\[?(\d{1,15}(?:-\d{1,15})?)\]?", part, re.ASCII)
+        stem, inside = (match[1], match[2]) if match else (part, "")
+        if groups and inside and groups[-1][0] == stem and groups[-1][1] != [""]:
+            groups[-1][1].append(inside)
+        else:
+            groups.append((stem, [inside]))
+    return ",".join(
+        f"{stem}[{','.join(inside)}]" if len(inside) > 1 or "-" in inside[0] else stem + inside[0]
+        for stem, inside in groups
+    )
+
+
 def split_outside_brackets(text: str) -> list[str]:
     """Return the parts between the commas that stand in no bracket."""
     parts, depth = [""], 0

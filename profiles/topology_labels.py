@@ -69,7 +69,7 @@ def read_kubernetes(data: Mapping[str, Any], where: str) -> HostTree:
     if not paths:
         raise InputError(where=where, found=f"no node with the label {levels[0]}", expected="nodes with it")
     notes = (f"nodes without a label of a level, which are left out: {len(without)}",) if without else ()
-    return host_tree(_short(levels), paths, where, (*notes, NO_UPLINKS))
+    return host_tree(short_labels(levels), paths, where, (*notes, NO_UPLINKS))
 
 
 def _value(value: object, label: str, key: str, where: str) -> str:
@@ -100,8 +100,8 @@ def _known_levels(labels: Any) -> tuple[str, ...] | None:
     return next((levels for levels in present if levels), None)
 
 
-def _short(labels: Sequence[str]) -> tuple[str, ...]:
-    """What the levels are called: the label's last word, where these differ."""
+def short_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return what levels of these labels are called: the label's last word, where these differ."""
     last = tuple(label.rsplit("/", 1)[-1].removeprefix("gce-").removeprefix("topology-") for label in labels)
     return last if len(set(last)) == len(last) else tuple(labels)
 

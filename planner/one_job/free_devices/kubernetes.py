@@ -80,6 +80,7 @@ def read_kubernetes(
                 said=said,
                 devices=count,
                 free=0 if why else max(0, count - taken[name, resource]),
+                barred=why is not None,
             )
             for resource, count in gpus.items()
         ]

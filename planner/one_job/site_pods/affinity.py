@@ -157,7 +157,7 @@ def _number(word: str, column: str, where: str) -> float:
     except ValueError:
         value = float("nan")
     positive = column in ("r1", "r2")
-    if not (0.0 < value < float("inf") if positive else -1.0 < value < 1.0):
-        expected = "a number above 0" if positive else "a share of an iteration above -1 and below 1"
+    if not (0.0 < value < float("inf") if positive else float("-inf") < value < 1.0):
+        expected = "a number above 0" if positive else "a share of an iteration below 1"
         raise InputError(where=where, key=column, found=repr(word), expected=expected)
     return value

@@ -97,11 +97,13 @@ def read_search(
     objective: Objective = "time",
     limit: int | None = None,
     model: Model | None = None,
+    place: Cluster | None = None,
 ) -> SearchRequest:
     """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
-    InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
+    InputError where they contradict each other, the model or the cluster. `model` and `place` None: what the options
+    name, as far as it is free."""
     model = load_any_model(options.model, options.user_code) if model is None else model
-    place, assumed = _read_place(options, model, store)
+    place, assumed = _read_place(options, model, store) if place is None else (place, list(place.notes))
     model, undropped = trained_on(model, place)
     assumed += undropped
     by_type: dict[str, list[DeviceSlot]] = {}
