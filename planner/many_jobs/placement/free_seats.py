@@ -27,7 +27,9 @@ def free_places(wanted: Sequence[tuple[str, str]], cluster: Cluster, where: str)
             types = Counter(slot.device for slot in cluster.free_slots if slot.site == site and slot.device != device)
             others = ", ".join(f"{number} {name}" for name, number in types.items())
             said = f"{count} {device} wanted, {here} free in {site}: {count - here} too few"
-            raise NothingFits(f"{where} on {cluster.text}: {said}{others}")
+            raise NothingFits(
+                f"{where} on {cluster.text}: {said}{f'; free of other types: {others}' if others else ''}"
+            )
     lines = {key: iter(slots) for key, slots in free.items()}
     return tuple(next(lines[key]) for key in wanted)
 
