@@ -9,6 +9,13 @@ from itertools import product
 from profiles.errors import InputError
 from profiles.limits import LIMITS
 
+HOST_NAMES = "names of nodes: letters, digits, and . _ - : in between"
+
+
+def is_host_name(name: str) -> bool:
+    """Return whether a node may be called so: nothing in it means something to a host list, a shell or a table."""
+    return re.fullmatch(r"\w[\w.:-]*", name) is not None
+
 
 def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     """Return the names that a Slurm host list means. Raise InputError about `key` at `where` for what is none, or is
@@ -20,7 +27,7 @@ def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     names: list[str] = []
     for part in split_outside_brackets(text):
         pieces = re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part)
-        if not part or part.count("[") != part.count("]"):
+        if not re.fullmatch(r"(?!$)[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*", part):
             raise _no_hosts(text, where, key)
         choices = [[(plain, plain)] if plain else _ranges(inside, text, where, key) for plain, inside in pieces]
         count = 1

@@ -26,8 +26,10 @@ def topology_conf(site: Site) -> str:
     for depth, level in enumerate(network.levels):
         names.append([_switch_name(part.name, level.name, taken) for part in level.parts])
         below, key = (names[depth - 1], "Switches") if depth else (list(network.hosts), "Nodes")
-        for number, name in enumerate(names[depth]):
-            members = [member for member, part in zip(below, level.part_of, strict=True) if part == number]
+        parts: list[list[str]] = [[] for _ in level.parts]
+        for member, part in zip(below, level.part_of, strict=True):
+            parts[part].append(member)
+        for name, members in zip(names[depth], parts, strict=True):
             lines.append(f"SwitchName={name} {key}={fold_hosts(members)}")
     top = _switch_name(site.name, "top", taken)
     lines.append(f"SwitchName={top} Switches={fold_hosts(names[-1])}")

@@ -20,7 +20,7 @@ from planner.many_jobs.placement.candidates import equal_choices
 from planner.many_jobs.placement.free_now import cluster_now, occupancy_of
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
 from planner.many_jobs.placement.later import PlacedPlan
-from planner.many_jobs.placement.pods import granted_in, plan_in_pods, seated_in
+from planner.many_jobs.placement.pods import granted_in, plan_in_pods, seated_in, wishes_of
 from planner.many_jobs.placement.shortage import explain_no_plan
 from planner.many_jobs.sites.choosing import DEFAULT, place_on_sites
 from planner.many_jobs.sites.current_links import Route, routes_between, with_topology
@@ -122,6 +122,7 @@ def place_model(options: PlaceOptions) -> PlacedJob:
     started = time.perf_counter()
     with open_existing(options.store) as opened:
         ground = read_ground(options, store=opened)
+    wishes_of(options)  # What is wrong with them is told before the work.
     read_s = time.perf_counter() - started
     placement, slots = choose_devices(ground, options.sites_method)
     equal = equal_choices(ground, placement) if options.sites_method == DEFAULT else (placement,)
