@@ -59,4 +59,4 @@ def test_the_tables_have_a_line_for_every_setting_and_alpha() -> None:
 
 def test_an_unknown_experiment_is_refused() -> None:
     with pytest.raises(SystemExit):
-        main(["figure-9"])
+        main(["figure-10"])

@@ -179,6 +179,7 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
         )
     base = place_of(options.cluster, loaded, options, store=store)
     occupancy = occupancy_of(base, options)
+    assert options.devices is not None, "without a plan the options have it"
     place = cluster_now(base, options, occupancy, options.devices)
     table, filed = table_of_cluster(place), table_of_cluster(place).topology
     topology, links = _links(filed, options)

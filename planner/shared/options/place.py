@@ -58,7 +58,7 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
 
     model: ModelName = field(default="", kw_only=False)
     cluster: ClusterName = ""
-    devices: Annotated[int, JOB("devices that the job wants (0: those of --plan)", values=NATURAL)] = 0
+    devices: Annotated[int | None, JOB("devices that the job wants")] = None
     plan: Annotated[Path | None, Option("place the plan in this file, in place of MODEL and --devices")] = None
     local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
     method: Annotated[
@@ -137,9 +137,10 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
     def _check_job(self) -> None:
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
-                if not getattr(self, name):
-                    found = 0 if name == "devices" else "nothing"
-                    raise self.wrong(name, found=found, expected="what is to be placed, or --plan FILE in its place")
+                value = getattr(self, name)
+                if not value:
+                    expected = "what is to be placed, or --plan FILE in its place"
+                    raise self.wrong(name, found="nothing" if value in (None, "") else value, expected=expected)
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
