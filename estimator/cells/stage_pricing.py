@@ -46,6 +46,8 @@ from profiles.records import dataclass, replace
 from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
 
 Favour = Literal["dp", "tp"]
+MOST_RUNS = 64
+"""Of so many ways to hold layers all runs are kept, 2 MB each of 130 layers; then all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,8 @@ class StagePricing:
         """Return what all runs of layers hold and keep, held as `stage` holds its own."""
         key = (stage.tp, stage.ep, stage.etp, stage.sequence_parallel, stage.recompute, place.micro_batch // stage.dp)
         if key not in self._runs:
+            if len(self._runs) >= MOST_RUNS:
+                self._runs.clear()
             self._runs[key] = list_runs(self.layer_works(place, stage), self.job.model, self.recipe, stage.tp)
         return self._runs[key]
 
