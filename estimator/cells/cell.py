@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
 
@@ -29,7 +28,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from profiles.cluster import DeviceSlot
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 StageChoices = Sequence[tuple[Favour, StageOption]]

@@ -7,7 +7,6 @@ shrink), so one number for each pair says it all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -19,7 +18,7 @@ from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.pricing.memory import FIRM_SHARE, features_of, outside_bytes, standing_bytes
 from estimator.pricing.recipe import ScheduleName, StageSetup
 from estimator.schedules.in_flight import in_flight as in_flight_of
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Degrees, RecomputeKind
 
 Amounts = npt.NDArray[np.float64]

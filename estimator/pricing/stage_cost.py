@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from estimator.pricing.gradient_sync import (
     Learning,
@@ -33,7 +33,7 @@ from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.sharded_layers import gathered_bytes, pieces_s, sharding_s
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
     CollectiveOp,

@@ -29,6 +29,14 @@ def print_later(result: Mapping[str, Any]) -> None:
         )
 
 
+def of_start(result: Mapping[str, Any]) -> str:
+    """Return which start the plan that was written is of, where nodes are to be held for a later one."""
+    waiting = result.get("waiting")
+    if waiting is None or waiting["reservation"] is None or not waiting["best"]:
+        return ""
+    return f", the plan of the start {_when(waiting['starts'][waiting['best']])}"
+
+
 def format_wait(seconds: float) -> str:
     """A wait in minutes, hours or days.
 

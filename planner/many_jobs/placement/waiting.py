@@ -115,7 +115,7 @@ def wait_or_start(
     occupancy: Occupancy, first: Start, evaluate: Evaluate, wishes: PodWishes, whole: WholeTraining | None
 ) -> Waiting:
     """Return the starts of a plan that is placed as `first`: that one, and those at coming ends that are faster."""
-    waits = tuple(wait_s for wait_s in occupancy.waits_s if wait_s > first.wait_s or (not wait_s and not first.wait_s))
+    waits = tuple(wait_s for wait_s in occupancy.waits_s if wait_s > first.wait_s)
     ranks = sum(len(stage.slots) for stage in first.setup.stages)
     most = min(MOST_LOOKS, max(LEAST_LOOKS, MOST_RANKS // ranks))
     looked: dict[int, Start] = {0: first}

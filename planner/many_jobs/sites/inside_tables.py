@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOp
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Group, Segment
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 MOST_TOLD_APART = 12
 """Of more units that are told apart by their places in the fabric, what is left of each is too much to go through."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from estimator.layers.graph import table_parameters
@@ -34,7 +33,7 @@ from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.spaces.space import divisors
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""

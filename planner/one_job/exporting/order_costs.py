@@ -10,7 +10,7 @@ from estimator.pricing.recipe import Setup
 from models_zoo.user_code import names_code
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
-from planner.one_job.launchers.host_order import parts_of
+from planner.one_job.launchers.named_hosts import parts_of
 from planner.one_job.pods.host_order import host_key
 from planner.one_job.tools.base.export_records import OrderCosts
 from planner.shared.inputs import open_existing

@@ -18,6 +18,8 @@ from profiles.records import dataclass, replace
 
 EQUAL_S = 1.0
 """Ends that are nearer to each other are one."""
+SOONEST_S = 60.0
+"""A job that is beyond its time limit, or completes, ends within so long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,9 @@ class Occupancy:
     def waits_s(self) -> tuple[float, ...]:
         """Seconds from now to each coming end, the nearest first."""
         waits: list[float] = []
-        for likely_s in sorted(ending.likely_s for ending in self.endings.values()):
-            if not waits or likely_s - self.now_s > waits[-1] + EQUAL_S:
-                waits.append(max(0.0, likely_s - self.now_s))
+        for wait_s in sorted(map(self._wait_s, self.endings.values())):
+            if not waits or wait_s > waits[-1] + EQUAL_S:
+                waits.append(wait_s)
         return tuple(waits)
 
     def comes_free_s(self, host: str) -> float | None:
@@ -52,12 +54,11 @@ class Occupancy:
         ends = [self.endings.get(job.job) for job in self.jobs_on.get(host, ())]
         if any(end is None for end in ends):
             return None
-        return max((max(0.0, end.likely_s - self.now_s) for end in ends if end is not None), default=0.0)
+        return max((self._wait_s(end) for end in ends if end is not None), default=0.0)
 
     def ending_at(self, wait_s: float) -> tuple[str, ...]:
         """Return the jobs that end then."""
-        ends_s = {job: max(0.0, end.likely_s - self.now_s) for job, end in self.endings.items()}
-        return tuple(job for job, end_s in ends_s.items() if wait_s <= end_s <= wait_s + EQUAL_S)
+        return tuple(job for job, end in self.endings.items() if wait_s <= self._wait_s(end) <= wait_s + EQUAL_S)
 
     def chance_free(self, hosts: Sequence[str], wait_s: float) -> float:
         """Return the chance that all jobs on these hosts have ended then."""
@@ -85,6 +86,9 @@ class Occupancy:
         if self.free_devices(None) >= devices:
             return 0.0
         return next((wait_s for wait_s in self.waits_s if self.free_devices(wait_s) >= devices), None)
+
+    def _wait_s(self, end: Ending) -> float:
+        return max(SOONEST_S, end.likely_s - self.now_s)
 
     def _later(self, node: FreeNode, wait_s: float | None) -> FreeNode:
         comes_s = self.comes_free_s(node.name) if self.jobs_on.get(node.name) else None

@@ -6,7 +6,7 @@ host file's lines in their order) and by Open MPI, whose mpirun(1) has the rank 
 
 from __future__ import annotations
 
-from planner.one_job.launchers.host_order import hosts_of, megatrons_order
+from planner.one_job.launchers.named_hosts import hosts_of, megatrons_order
 from planner.one_job.launchers.node_layout import MASTER_PORT, PLACEHOLDER, job_name, lay_out
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext, ExportFile
 from planner.shared.plan import Plan

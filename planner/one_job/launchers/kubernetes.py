@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from planner.one_job.launchers.gpu_names import PRODUCT_LABELS, is_amd
-from planner.one_job.launchers.host_order import PartsOfHosts, cost_of_order, hosts_of, parts_of
+from planner.one_job.launchers.named_hosts import PartsOfHosts, cost_of_order, hosts_of, parts_of
 from planner.one_job.launchers.node_layout import (
     MASTER_PORT,
     PLACEHOLDER,

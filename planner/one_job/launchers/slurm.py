@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from planner.one_job.launchers.host_order import by_name, cost_of_order, hosts_of, megatrons_order, words_in_lines
+from planner.one_job.launchers.named_hosts import by_name, cost_of_order, hosts_of, megatrons_order, words_in_lines
 from planner.one_job.launchers.node_layout import (
     PLACEHOLDER,
     describe,

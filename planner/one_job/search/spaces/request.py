@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
@@ -31,7 +31,7 @@ from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType, Infeasible, LinkTable
 

@@ -103,6 +103,18 @@ def test_a_start_pays_beyond_the_length_at_which_both_end_together(tmp_path: Pat
     assert chance_above(2.0, 1.0, 1.0) == 0.0
 
 
+def test_a_job_beyond_its_limit_ends_within_a_minute(tmp_path: Path) -> None:
+    occupancy, _ = _drawn(random.Random(0), tmp_path)
+    path = tmp_path / "late.csv"
+    path.write_text("job,hosts,end\n1,n3,500\n2,n4,1030\n3,n5,4600\n4,n5,N/A\n", encoding="utf-8")
+    late = read_occupancy(occupancy.cluster, path, now_s=1000)
+    assert late.waits_s == (60.0, 3600.0)
+    assert late.ending_at(60.0) == ("1", "2")
+    assert [late.free_devices(wait_s) for wait_s in (None, 60.0, 3600.0)] == [7, 9, 9]
+    assert late.chance_free(["n3", "n4"], 60.0) == 1.0
+    assert any("nobody knows" in note and "4" in note for note in late.notes)
+
+
 def test_nodes_are_held_from_their_last_jobs_end(tmp_path: Path) -> None:
     occupancy, setup = _drawn(random.Random(2), tmp_path)
     wait_s = occupancy.waits_s[-1]

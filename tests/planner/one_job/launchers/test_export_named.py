@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from planner.cli.main import main
-from planner.one_job.launchers.host_order import cost_of_order
 from planner.one_job.launchers.hosts import export_hosts
+from planner.one_job.launchers.named_hosts import cost_of_order
 from planner.one_job.launchers.node_layout import lay_out
 from planner.one_job.launchers.slurm import export_slurm
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext, OrderCosts
