@@ -58,6 +58,10 @@ def host_tree(
     if wrong is not None:
         raise InputError(where=where, key="node", found=repr(wrong)[:60], expected=HOST_NAMES)
     LIMITS.levels.check(len(levels), where=where)
+    unprinted = next((name for path in (levels, *paths.values()) for name in path if not name.isprintable()), None)
+    if unprinted is not None:
+        expected = "a name without control characters"
+        raise InputError(where=where, key="switch", found=repr(unprinted)[:60], expected=expected)
     seen: list[dict[str, set[tuple[str, ...]]]] = [{} for _ in levels]
     for path in paths.values():
         for depth, name in enumerate(path):

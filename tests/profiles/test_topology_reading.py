@@ -168,6 +168,7 @@ def test_wrong_switches_name_the_line(tmp_path: Path, old: str, new: str, messag
         ("t.csv", f"host,{','.join(f'l{i}' for i in range(17))}\nn0{',x' * 17}\n", "found 17 levels"),
         ("t.csv", "host,leaf\nn1,s1\nn2," + "x" * 200_000 + "\n", "line 3: found field larger than field limit"),
         ("t.csv", "host,leaf\n" + "n,s\n" * 50_001, "found 50,001 nodes in a list, expected at most 50,000"),
+        ("t.csv", "host,leaf\nn1,s\x1b1\n", r"switch: found 's\\x1b1', expected a name without control characters"),
         ("t.csv", "host,leaf\na;b,s1\n", "node: found 'a;b', expected names of nodes"),
         ("t.conf", CONF + "SwitchName=s9 Nodes=gpu9 \\\n", "last line: found a backslash at its end"),
         ("t.conf", "SwitchName=s1 Nodes=gpu[1-[2-3]]\n", "line 1: Nodes: found 'gpu"),

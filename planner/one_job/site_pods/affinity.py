@@ -117,8 +117,6 @@ def read_database(path: Path) -> tuple[Row, ...]:
                 **{name: _number(values[name], name, line) for name in COLUMNS[1:5]},
             )
         )
-    if not rows:
-        raise InputError(where=where, found="no row", expected=f"rows of {', '.join(COLUMNS)}")
     return tuple(rows)
 
 

@@ -10,6 +10,7 @@ from estimator.pricing.recipe import Setup
 from planner.one_job.pods.least_spread import METHOD as SPREAD
 from planner.one_job.pods.methods import METHODS
 from planner.one_job.site_pods.affinity import (
+    COLUMNS,
     SHIPPED,
     Affinity,
     Distance,
@@ -73,8 +74,12 @@ class PlanInPods:
 
 
 def database(path: Path) -> tuple[Row, ...]:
-    """Return the rows of an affinity file, or those that come with the program. Raise InputError for what is none."""
-    return read_database(SHIPPED if str(path) == WHOLE_DATABASE else path)
+    """Return the rows of an affinity file, or those that come with the program. Raise InputError for what is none, or
+    has none."""
+    rows = read_database(SHIPPED if str(path) == WHOLE_DATABASE else path)
+    if not rows:
+        raise InputError(where=str(path), found="no row", expected=f"rows of {', '.join(COLUMNS)}")
+    return rows
 
 
 def place_plan(setup: Setup, evaluate: Evaluate, wishes: PodWishes) -> PlanInPods | Infeasible:
