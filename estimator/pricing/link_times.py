@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -11,7 +11,8 @@ from estimator.communication.algorithms import algorithm_lines
 from estimator.communication.collectives import CollectiveTime, time_collective, time_stage_transfer
 from estimator.communication.groups import Group, describe_group, pair_key, with_above
 from estimator.communication.levels import Level
-from estimator.communication.uplinks import above_pairs, shares_uplinks, without_tree
+from estimator.communication.renumbered import nodes_in_a_row
+from estimator.communication.uplinks import above_pairs, shares_uplinks
 from estimator.pricing.company import Company
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.pricing import Pricing
@@ -20,7 +21,7 @@ from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.dispatchers import Dispatcher, load_dispatcher
 from profiles.hardware import load_link
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
 
@@ -201,8 +202,9 @@ class LinkTimes:
         here = cluster or self.cluster
         if shares_uplinks(here):
             above = above_pairs(here, one, other, self.company.chains(here) if self.company else None)
-            plain = replace(self, cluster=without_tree(here), company=None, beside=())
-            return list(dict.fromkeys(with_above(pair, above) for pair in plain.pairs(one, other)))
+            plain, alike = nodes_in_a_row(here, (*one, *other))
+            ways = replace(self, cluster=plain, company=None, beside=()).pairs(alike[: len(one)], alike[len(one) :])
+            return list(dict.fromkeys(with_above(pair, above) for pair in ways))
         period = repeats_after(self.cluster)
         if period is not None and all(first_of_run(self.cluster, slots) is not None for slots in (one, other)):
             one, other = one[:period], other[:period]

@@ -21,7 +21,8 @@ from estimator.communication.groups import (
     seat_key,
     with_above,
 )
-from estimator.communication.uplinks import shares_uplinks, without_tree
+from estimator.communication.renumbered import nodes_in_a_row
+from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.company import Company
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
@@ -77,18 +78,22 @@ def axis_groups(
         ValueError: an unknown axis, or ep * etp does not divide the stage's ranks.
         InputError: the group spans nodes without NICs, or sites that no link joins.
     """
-    ranks = len(stage.slots)
     stride, size = group_layout(stage, axis)
     if size > 1 and shares_uplinks(cluster):
         company = company or Company((stage.slots,))
         layouts = [group_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
         above = company.above(cluster, stage.slots, (stride, size), layouts)
-        slowest = axis_groups(without_tree(cluster), stage, axis)
+        slowest = _slowest_on(*nodes_in_a_row(cluster, stage.slots), stride, size)
         return AxisGroup(group=with_above(slowest.group, above), concurrent=slowest.concurrent)
-    start = first_of_run(cluster, stage.slots)
+    return _slowest_on(cluster, stage.slots, stride, size)
+
+
+def _slowest_on(cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size: int) -> AxisGroup:
+    """The slowest group where no uplink is shared, or those that are do not count."""
+    start = first_of_run(cluster, slots)
     if start is None:
-        return _slowest(cluster, stage.slots, stride, size)
-    return _slowest_of_run(cluster, _alike(cluster, start, ranks), ranks, stride, size)
+        return _slowest(cluster, slots, stride, size)
+    return _slowest_of_run(cluster, _alike(cluster, start, len(slots)), len(slots), stride, size)
 
 
 def group_ranks(stage: StageSetup, axis: GroupAxis) -> Iterator[tuple[int, ...]]:
@@ -102,7 +107,12 @@ def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     """Return what every group of a stage's ranks depends on, beside degrees: where `slots` sit, equal for runs of slots
     that sit alike."""
     start = first_of_run(cluster, slots)
-    return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
+    if start is None:
+        return tuple(slots)
+    first, last = slots[0], slots[-1]
+    if repeats_after(cluster) is not None or (first.site, first.group) != (last.site, last.group):
+        return len(slots), _alike(cluster, start, len(slots))
+    return _key_in_group(cluster, first, len(slots)) or (len(slots), start)
 
 
 def group_layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
@@ -126,6 +136,17 @@ def group_layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
         "replicate": (tp * shard, stage.replicas),
     }
     return layouts[axis]
+
+
+def _key_in_group(cluster: Cluster, first: DeviceSlot, ranks: int) -> Hashable:
+    """Where a run of that many slots sits that begins with `first`, all in one group of equal nodes among others; None
+    where the parts of the fabric are unequal."""
+    site = cluster.site(first.site)
+    nodes, period = site.nodes[first.group], site.network.period
+    if period is None:
+        return None
+    place = (first.node - sum(group.count for group in site.nodes[: first.group])) * nodes.devices + first.index
+    return ranks, first.site, first.group, first.node % period, place % math.lcm(nodes.devices, nodes.island_size)
 
 
 def _starts(ranks: int, stride: int, size: int) -> Iterator[int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
 
 from planner.one_job.pods.baselines import NODE_ORDERS, NodeOrder
 from planner.one_job.pods.consolidation import METHOD as ARNOLD
+from planner.one_job.pods.host_order import host_key
 from planner.one_job.pods.least_spread import METHOD as SPREAD
 from planner.one_job.pods.methods import METHODS, RULES, place_into_pods
 from planner.one_job.pods.records import Placement, PodRequest
 from planner.one_job.pods.seating import seat
 from planner.one_job.site_pods.site_job import Seating, SiteJob, by_columns
+from planner.one_job.site_pods.slurm_default import nodes_by_slurm
 from profiles.errors import InputError
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
@@ -46,8 +48,9 @@ def seating_by(job: SiteJob, method: str, alpha: float, *, order: NodeOrder = "m
     if shortage is not None:
         return shortage
     shape = job.matrix.shape
-    if method in RULES and (isinstance(shape, Infeasible) or order == "megatron"):
-        return _handed_out(job, method)
+    if method in RULES and (isinstance(shape, Infeasible) or order == "megatron" or method == DEFAULT_SCHEDULER):
+        columns = _handed_out(job, method)
+        return columns if order == "megatron" or isinstance(shape, Infeasible) else _row_by_row(columns)
     request = job.matrix.request(job.nodes.counts, alpha=alpha, leaves=job.nodes.leaves)
     if isinstance(request, Infeasible):
         return request
@@ -82,21 +85,31 @@ def candidates(job: SiteJob, alpha: float) -> Iterator[Candidate]:
 
 def _handed_out(job: SiteJob, method: str) -> Seating:
     """Cells as the rule hands them out, in the order of the ranks: stage after stage. Where a scheduler stands behind
-    the rule, it numbers the hosts that it took by name."""
+    the rule, it numbers the hosts that it took by name; Slurm takes them leaf by leaf."""
     heights = [column.cells for column in job.matrix.columns]
-    request = PodRequest(
-        rows=sum(heights), columns=1, nodes_a_cell=job.matrix.nodes_a_cell, free=job.nodes.counts, alpha=0.0
-    )
-    placement = place_into_pods(method, request, order="rows", rng=Random(0))
-    assert isinstance(placement, Placement), "the job fits"
-    line = _in_line(placement, job.nodes.nodes)
-    if method in ("slurm", "kueue"):
-        line.sort(key=lambda cell: _host_key(job, cell[0]))
+    width = job.matrix.nodes_a_cell
+    if method == DEFAULT_SCHEDULER:
+        nodes = nodes_by_slurm(job.site.network, sorted(job.pod_of_node), sum(heights) * width)
+        nodes.sort(key=lambda node: _host_key(job, node))
+        line = [tuple(nodes[first : first + width]) for first in range(0, len(nodes), width)]
+    else:
+        request = PodRequest(rows=sum(heights), columns=1, nodes_a_cell=width, free=job.nodes.counts, alpha=0.0)
+        placement = place_into_pods(method, request, order="rows", rng=Random(0))
+        assert isinstance(placement, Placement), "the job fits"
+        line = _in_line(placement, job.nodes.nodes)
+        if method == "kueue":
+            line.sort(key=lambda cell: _host_key(job, cell[0]))
     columns, first = [], 0
     for height in heights:
         columns.append(tuple(line[first : first + height]))
         first += height
     return tuple(columns)
+
+
+def _row_by_row(columns: Seating) -> Seating:
+    """The cells of equal columns, in their line, as rows: a PP group's nodes follow each other."""
+    line, width = list(chain.from_iterable(columns)), len(columns)
+    return tuple(tuple(line[first::width]) for first in range(width))
 
 
 def _in_line(placement: Placement, nodes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
@@ -112,5 +125,4 @@ def _in_line(placement: Placement, nodes: Sequence[Sequence[int]]) -> list[tuple
 def _host_key(job: SiteJob, node: int) -> tuple[tuple[str, int], ...]:
     """Hosts by name, numbers in it as numbers, as Slurm sorts them; nodes without names by number."""
     hosts = job.site.network.hosts
-    pieces = re.findall(r"(\D*)(\d*)", hosts[node]) if hosts else []
-    return (*((text, int(digits or -1)) for text, digits in pieces), ("", node))
+    return (*(host_key(hosts[node]) if hosts else ()), ("", node))
