@@ -28,9 +28,11 @@ from profiles.records import dataclass
 
 WIDER = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
 """`cheapest_zone` looks at the cheapest nodes, so many times as many as are wanted, and at all."""
-MOST_SPARED, STOPS_TRIED = 3, 48
+MOST_SPARED, STOPS_TRIED = 3, 32
 """Of the cheapest few zones it is asked, for so many of the jobs that each would stop, whether nodes of others in their
 place cost less."""
+MOST_MOVED = 128
+"""In larger zones nodes are exchanged inside their pods alone, where the spread stays what it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,5 +234,5 @@ def _without(
             filled |= _greedy(request, usable, lacking, filled)
     if filled is not None:
         yield filled
-    if len(outside) >= len(zone) - len(kept):
+    if request.wanted <= MOST_MOVED and len(outside) >= len(zone) - len(kept):
         yield kept | _greedy(request, outside, len(zone) - len(kept), kept)
