@@ -1,7 +1,7 @@
 """Figure 9: a large MoE on 208 and on 9,600 GPUs, placed by its groups, against what the framework gets by default.
 
 Neither the cluster's pods nor what was free in them is published. Ours are drawn as those of Table 1
-(`bench.pods.cases`): for 208 GPUs the 11 pods of (iii), eight tenths busy, so that no pod holds the job; for 9,600 of
+(`bench.pods.cases`): for 208 GPUs the 11 pods of (iii), eight tenths busy, so that few pods hold the job; for 9,600 of
 16,000 GPUs 22 pods of 2,000 nodes, a quarter busy. What MegaScale's scheduler took by default is not published either:
 the rows are four that it may have been.
 """
