@@ -34,6 +34,7 @@ from bench.testbed.cases import (
 )
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
 from estimator.pricing.layer_times import Lookup
+from estimator.pricing.recipe import Setup
 from estimator.profiling.lookup import to_layer_time
 from models_zoo.layers import Layer
 from planner.one_job.explicit.recording import record_plan
@@ -89,12 +90,16 @@ def run_cluster(name: str, own: Sequence[Case], lookup: Lookup, *, scale: float,
 
 def prepare(case: Case, cluster: Cluster, lookup: Lookup) -> Prepared:
     """The case ready to run; SystemExit where it cannot be estimated."""
-    setup = make_setup(case, load_bench_model(), cluster)
+    return prepare_setup(case.name, make_setup(case, load_bench_model(), cluster), lookup)
+
+
+def prepare_setup(name: str, setup: Setup, lookup: Lookup) -> Prepared:
+    """A plan of the bench's model ready to run; SystemExit where it cannot be estimated."""
     by_file = estimate(setup, lookup, ())
     plan = record_plan(setup, by_file, reference=str(MODEL), assumptions=())
-    program = program_of(plan, setup.model, where=case.name)
+    program = program_of(plan, setup.model, where=name)
     return Prepared(
-        name=case.name,
+        name=name,
         setup=setup,
         program=program,
         plan=plan_to_json(plan),

@@ -72,17 +72,30 @@ def run_prepared(
     repeats: int,
 ) -> list[Row]:
     """All these plans of one cluster, in one set of workers."""
-    found: dict[int, list[list[float]]] = {number: [] for number in range(len(prepared))}
-    probed: defaultdict[tuple[int, int], dict[int, list[float]]] = defaultdict(dict)
     with emulated_network(cluster) as network:
         print(f"{name}: {network.note}", flush=True)
-        take = _taker(found, probed)
-        run_workers(
-            worker_specs(network, prepared, lookup, steps=steps, repeats=repeats),
-            what="testbed",
-            limits=Limits(silent_s=600),
-            on_line=take,
-        )
+        return run_on(network, name, cluster, prepared, lookup, steps=steps, repeats=repeats)
+
+
+def run_on(
+    network: Network,
+    name: str,
+    cluster: Cluster,
+    prepared: Sequence[Prepared],
+    lookup: Lookup,
+    *,
+    steps: int,
+    repeats: int,
+) -> list[Row]:
+    """All these plans, whose ranks sit alike, in one set of workers on a network that stands."""
+    found: dict[int, list[list[float]]] = {number: [] for number in range(len(prepared))}
+    probed: defaultdict[tuple[int, int], dict[int, list[float]]] = defaultdict(dict)
+    run_workers(
+        worker_specs(network, prepared, lookup, steps=steps, repeats=repeats),
+        what="testbed",
+        limits=Limits(silent_s=600),
+        on_line=_taker(found, probed),
+    )
     rows = []
     for number, one in enumerate(prepared):
         slowest = [max(ranks) for ranks in zip(*_by_rank(found[number], steps), strict=True)]

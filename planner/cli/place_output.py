@@ -12,6 +12,10 @@ from planner.cli.later_output import print_later
 from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text, spans
 from planner.cli.pods_output import print_pods
 from planner.cli.training_output import print_training
+from profiles.host_lists import fold_hosts
+
+MOST_RANGES = 12
+"""Of a host list so many are printed."""
 
 
 def print_placed(result: dict[str, Any]) -> None:
@@ -71,24 +75,38 @@ def _by_type(devices: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]
 
 
 def describe_places(devices: Sequence[dict[str, Any]]) -> str:
-    """Nodes with the devices on each; nodes in a row with the same devices together.
+    """Nodes with the devices on each; nodes in a row with the same devices together. Nodes with names by these, as
+    Slurm lists hosts; of a long list the beginning.
 
     >>> describe_places([{"node": 0, "index": 0}, {"node": 0, "index": 1}, {"node": 2, "index": 5}])
     'node 0: 0-1; node 2: 5'
     >>> describe_places([{"node": n, "index": i} for n in (1, 2) for i in (0, 1)])
     'nodes 1-2: 0-1'
+    >>> describe_places([{"node": n, "host": f"gpu{n}", "index": i} for n in (1, 2) for i in (0, 1)])
+    'gpu[1-2]: 0-1'
     """
     ordered = sorted(devices, key=itemgetter("node", "index"))
+    hosts = {device["node"]: device["host"] for device in ordered if "host" in device}
     nodes = [
         (node, ", ".join(spans(device["index"] for device in on_node)))
         for node, on_node in groupby(ordered, itemgetter("node"))
     ]
     parts = []
     for indices, alike in groupby(nodes, lambda pair: pair[1]):
-        runs = spans(node for node, _ in alike)
+        numbers = [node for node, _ in alike]
+        if hosts:
+            parts.append(f"{_host_list([hosts[node] for node in numbers])}: {indices}")
+            continue
+        runs = spans(numbers)
         several = len(runs) > 1 or "-" in runs[0]
         parts.append(f"node{'s' * several} {', '.join(runs)}: {indices}")
     return "; ".join(parts)
+
+
+def _host_list(hosts: Sequence[str]) -> str:
+    pieces = fold_hosts(hosts).split(",")
+    more = pieces[MOST_RANGES:]
+    return ", ".join(pieces[:MOST_RANGES]) + (f", ... ({len(hosts)} nodes; -o and --json have all)" if more else "")
 
 
 def _link(link: dict[str, Any]) -> str:

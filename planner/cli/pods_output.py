@@ -52,13 +52,13 @@ def describe_map(parts: Sequence[Mapping[str, Any]]) -> str:
 
 def _comparison(site: Mapping[str, Any]) -> list[str]:
     time_s = site["iteration_time_s"]
-    lines = [f"iteration {format_seconds(time_s)}, nodes by {site['chosen']}"]
+    lines = [f"iteration {format_seconds(time_s)}{_interval(site)}, nodes by {site['chosen']}"]
     for name, key in (("Slurm's default (topology/tree)", "default_scheduler"), ("the paper's (arnold)", "paper")):
         other = site[key]
         if other is not None:
             pods = ", ".join(f"{axis.upper()} {count}" for axis, count in other["spreads"].items())
             seconds = format_seconds(other["iteration_time_s"])
-            lines.append(f"{name}: {seconds}, {other['beside']} (pods: {pods})")
+            lines.append(f"{name}: {seconds}{_interval(other)}, {other['beside']} (pods: {pods})")
     if site["bound_s"] is not None:
         proof = "this is the least" if site["proved"] else f"at most {site['gap']:.2%} could be won"
         lines.append(f"no placement is below {format_seconds(site['bound_s'])} (all in one part): {proof}")
@@ -76,3 +76,8 @@ def _comparison(site: Mapping[str, Any]) -> list[str]:
     if site["partly_busy_nodes"]:
         lines.append(f"{site['partly_busy_nodes']} partly busy nodes are left out")
     return lines
+
+
+def _interval(timed: Mapping[str, Any]) -> str:
+    interval_s = timed["interval_90_s"]
+    return "" if interval_s is None else f" (90%: {format_seconds(interval_s[0])} to {format_seconds(interval_s[1])})"

@@ -19,6 +19,7 @@ from planner.one_job.site_pods.placing import PlanInPods
 from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
+from profiles.cluster import host_of
 from profiles.cluster_description import describe_cluster
 from profiles.files import write_atomically
 from profiles.yaml_files import yaml_text
@@ -90,6 +91,7 @@ def _sites(job: PlacedJob, plan: Plan) -> list[dict[str, Any]]:
             "devices": [
                 {
                     "node": slot.node,
+                    **({} if (host := host_of(job.ground.cluster, slot)) is None else {"host": host}),
                     "index": slot.index,
                     "device": slot.device,
                     "rank": ranks.get((slot.site, slot.node, slot.index)),

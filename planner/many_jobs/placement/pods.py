@@ -8,6 +8,7 @@ from estimator.pricing.recipe import Setup
 from planner.many_jobs.sites.tpa import Across
 from planner.many_jobs.sites.tpa_pipes import Priced
 from planner.one_job.explicit.recording import record_plan
+from planner.one_job.site_pods.axis_spread import narrow_groups_apart
 from planner.one_job.site_pods.least_time import Evaluate
 from planner.one_job.site_pods.placing import TIME, PlanInPods, PodWishes, database, place_plan
 from planner.shared.options.place import PlaceOptions
@@ -44,8 +45,8 @@ def plan_in_pods(setup: Setup, evaluate: Evaluate, options: PlaceOptions) -> Pla
             raise NothingFits(f"{setup.cluster.text}: {placed.reason}", result=placed)
         evaluation = evaluate(setup)
         assert not isinstance(evaluation, Infeasible), "a plan that was priced"
-        note = f"not placed into pods: {placed.reason}"
-        return PlanInPods(setup=setup, evaluation=evaluation, sites=(), notes=(note,))
+        notes = (f"not placed into pods: {placed.reason}", *filter(None, [narrow_groups_apart(setup)]))
+        return PlanInPods(setup=setup, evaluation=evaluation, sites=(), notes=notes)
     if placed.sites or placed.notes:
         if asked and not placed.sites:
             raise NothingFits(f"{setup.cluster.text}: {placed.notes[0]}", result=placed.notes)

@@ -35,6 +35,25 @@ def axis_spreads(setup: Setup) -> dict[str, int]:
     return spreads
 
 
+def narrow_groups_apart(setup: Setup) -> str | None:
+    """Return a sentence where tensor-parallel groups that a node would hold sit on several; None where none does."""
+    apart = whole = 0
+    for stage in setup.stages:
+        devices = min(setup.cluster.group_of(slot).devices for slot in stage.slots)
+        if not 1 < stage.tp <= devices:
+            continue
+        for ranks in group_ranks(stage, "tp"):
+            nodes = {(stage.slots[rank].site, stage.slots[rank].node) for rank in ranks}
+            apart += len(nodes) > 1
+            whole += 1
+    if not apart:
+        return None
+    return (
+        f"{apart} of {whole} tensor-parallel groups sit on two nodes, as free devices of nodes are no multiple of tp:"
+        " over NICs in place of NVLink; another --tp, or whole nodes, would not"
+    )
+
+
 def _pods(setup: Setup, stage: StageSetup, numbers: dict[tuple[str, int], int]) -> Integers:
     """The pod of every rank of a stage, numbered through all sites."""
     rows = {}

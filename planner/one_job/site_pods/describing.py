@@ -95,6 +95,7 @@ def _site_score(site: InPods) -> dict[str, Any]:
         "partly_busy_nodes": site.job.nodes.partly_busy,
         "holds_back": any(map(holds_back, network.levels)),
         "iteration_time_s": best.time_s,
+        "interval_90_s": _interval(best.evaluation.interval_90_s),
         "default_scheduler": _timed(named.get(DEFAULT_SCHEDULER), best),
         "paper": _timed(named.get(PAPER), best),
         "bound_s": bound_s,

@@ -167,7 +167,7 @@ def why_it_loses(other: Timed, best: Timed) -> str:
     said = beside(other, best)
     mine, its = axis_spreads(other.setup), axis_spreads(best.setup)
     wider = [
-        f"{axis.upper()} groups over {count} pods ({its[axis]})"
+        f"{axis.upper()} groups over {count} pod{'s' * (count > 1)} ({its[axis]})"
         for axis, count in mine.items()
         if count != its.get(axis, count)
     ]

@@ -119,3 +119,10 @@ def test_methods_of_pods_need_pods(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster", "a100-80gb:4x2", *JOB, "--method", "arnold", "--alternatives", "0"]
     assert main(["place", "gpt2-1.3b", *words]) == 2
     assert "a cluster with pods" in " ".join(capsys.readouterr().err.split())
+
+
+def test_hosts_are_named_as_slurm_lists_them(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["place", "gpt2-1.3b", *files, *JOB, "--alternatives", "0"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(" north ")]
+    assert line.split()[3].startswith("gpu")
+    assert line.endswith(": 0-1")
