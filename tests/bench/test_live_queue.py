@@ -19,7 +19,16 @@ from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.scheduling.live.testbed import testbed_cells as cells_on_testbed
-from planner.many_jobs.jobs.records import Decision, Grant, Job, Stateless, View, Workload, grant
+from planner.many_jobs.jobs.records import (
+    Announcement,
+    Decision,
+    Grant,
+    Job,
+    Stateless,
+    View,
+    Workload,
+    grant,
+)
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
@@ -401,3 +410,25 @@ def test_crowded_cells_are_priced_with_busy_neighbours(tmp_path: Path) -> None:
     assert other is not None
     assert other.iteration_time_s == pytest.approx(1.5 * one.iteration_time_s, rel=0.01)
     assert crowded.options(workload, "core", 2) == alone.options(workload, "core", 2)
+
+
+def test_a_reservation_holds_on_machines_too() -> None:
+    """The announced job finds its nodes free of who came later, and starts when it comes."""
+    pools = {"a100": make_pool("a100", nodes=2, devices_per_node=8)}
+    cells = FakeCells(pools)
+    best = cells.best(MENU[0], "a100", 8)
+    assert best is not None
+    whole = math.ceil(600.0 / best.iteration_time_s)
+
+    def of(id_: str, submit_s: float, iterations: int) -> Job:
+        length_s = iterations * best.iteration_time_s
+        made = make_job(id_, submit_s=submit_s, devices=8, iterations=iterations, duration_s=length_s)
+        return replace(made, workload=MENU[0])
+
+    plan = Announcement(known_s=10.0, arrival_s=300.0)
+    jobs = (of("first", 0.0, whole), replace(of("big", 300.0, 5), planned=plan), of("late", 20.0, whole))
+    result = run_live(jobs, pools, cells, make_policy("arnold"), Clockwork(cells))
+    starts = {job.id: result.table.start_s[number] for number, job in enumerate(result.jobs)}
+    assert _finished(result)
+    assert starts["big"] == 300.0
+    assert starts["late"] > 300.0
