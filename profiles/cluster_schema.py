@@ -32,6 +32,15 @@ def _ascending(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float],
     return value
 
 
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise PydanticCustomError("name", "a name without control characters")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_printable)]
+"""It stands in what is written for cluster managers and shown on terminals: nothing in it ends a line there."""
+
 Rate = Annotated[float, Field(ge=1.0, le=1e18)]
 """Bytes/s: from one a second to fifty times what a wafer's memory moves; what is outside is a slip, and what it divides
 overflows."""
@@ -63,14 +72,14 @@ class LinkModel(FileModel):
     torus_dimensions: int = Field(default=1, ge=1, le=8)
     ramp_exponent: float = Field(default=1.0, ge=0.3, le=1)
     kind: LinkKind | None = None
-    name: str | None = None
+    name: Name | None = None
     source: str | None = None
 
 
 class DeviceModel(FileModel):
     """A device defined in place; rates are dense peaks. `contention` is [workers, slowdown] of busy neighbours."""
 
-    name: str = Field(min_length=1)
+    name: Name = Field(min_length=1)
     memory_bytes: int = Field(gt=0, le=2**50)
     memory_bandwidth_bytes_per_s: Rate
     peak_flops_per_s: dict[DType, Flops] = Field(min_length=1)
@@ -135,7 +144,7 @@ class PartModel(FileModel):
     """What is under one switch: `nodes` at the lowest level, `parts` of the level below at others, so many as come next
     or by name. `count` such parts. Of the uplinks what the level says, where the part does not."""
 
-    name: str | None = Field(default=None, min_length=1)
+    name: Name | None = Field(default=None, min_length=1)
     count: int = Field(default=1, ge=1, le=LIMITS.nodes.most)
     nodes: int | str | list[int] | list[str] | None = None
     parts: int | list[str] | None = None
@@ -165,7 +174,7 @@ class LevelModel(FileModel):
     """A level of the fabric. Without a word on uplinks they carry all that the NICs below send; without parts they are
     those of the tree beside the cluster (`--topology`)."""
 
-    name: str = Field(min_length=1)
+    name: Name = Field(min_length=1)
     oversubscription: Oversubscription | None = None
     uplink_bytes_per_s: Rate | None = None
     hop_latency_s: Delay = 0.0
@@ -185,7 +194,7 @@ class FabricModel(FileModel):
 class SiteModel(FileModel):
     """Nodes under one fabric; without one, its link is the nodes' own fastest."""
 
-    name: str
+    name: Name
     nodes: list[NodesModel] = Field(min_length=1)
     fabric: FabricModel | None = None
 

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,22 @@ def text_lines(text: str, *, where: str) -> list[str]:
     for number, line in enumerate(lines, start=1):
         LIMITS.line_bytes.check(len(line), where=f"{where}, line {number}")
     return lines
+
+
+def csv_rows(text: str, *, where: str) -> Iterator[tuple[int, list[str]]]:
+    """Give the rows of a CSV's text, each with the number of its last line and its cells without the blanks around
+    them. Raise InputError with the line for more rows than nodes in a list, and for a cell that has no end."""
+    import csv
+
+    lines = text_lines(text, where=where)
+    LIMITS.nodes.check(len(lines) - 1, where=where)
+    reader = csv.reader(lines)
+    try:
+        for row in reader:
+            yield reader.line_num, [cell.strip() for cell in row]
+    except csv.Error as error:
+        expected = "values with commas between them"
+        raise InputError(where=f"{where}, line {reader.line_num}", found=str(error), expected=expected) from None
 
 
 def read_json(path: str | Path, *, limit: Limit = LIMITS.text_bytes) -> Any:

@@ -9,6 +9,13 @@ from itertools import product
 from profiles.errors import InputError
 from profiles.limits import LIMITS
 
+HOST_NAMES = "names of nodes: letters, digits, and . _ - : in between"
+
+
+def is_host_name(name: str) -> bool:
+    """Return whether a node may be called so: nothing in it means something to a host list, a shell or a table."""
+    return re.fullmatch(r"\w[\w.:-]*", name) is not None
+
 
 def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     """Return the names that a Slurm host list means. Raise InputError about `key` at `where` for what is none, or is
@@ -20,7 +27,7 @@ def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     names: list[str] = []
     for part in split_outside_brackets(text):
         pieces = re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part)
-        if not part or part.count("[") != part.count("]"):
+        if not re.fullmatch(r"(?!$)[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*", part):
             raise _no_hosts(text, where, key)
         choices = [[(plain, plain)] if plain else _ranges(inside, text, where, key) for plain, inside in pieces]
         count = 1
@@ -50,6 +57,27 @@ def fold_hosts(names: Iterable[str]) -> str:
                 continue
         folded.append((stem, digits, digits))
     return ",".join(f"{stem}[{first}-{last}]" if first != last else f"{stem}{first}" for stem, first, last in folded)
+
+
+def host_list(names: Iterable[str]) -> str:
+    """Return the host list of `names`, in their order, as short as Slurm writes it: neighbours of one stem share their
+    brackets.
+
+    >>> host_list(["gpu01", "gpu02", "gpu03", "gpu07", "login"])
+    'gpu[01-03,07],login'
+    """
+    groups: list[tuple[str, list[str]]] = []
+    for part in split_outside_brackets(fold_hosts(names)):
+        match = re.fullmatch(r"(.*?)\[?(\d{1,15}(?:-\d{1,15})?)\]?", part, re.ASCII)
+        stem, inside = (match[1], match[2]) if match else (part, "")
+        if groups and inside and groups[-1][0] == stem and groups[-1][1] != [""]:
+            groups[-1][1].append(inside)
+        else:
+            groups.append((stem, [inside]))
+    return ",".join(
+        f"{stem}[{','.join(inside)}]" if len(inside) > 1 or "-" in inside[0] else stem + inside[0]
+        for stem, inside in groups
+    )
 
 
 def split_outside_brackets(text: str) -> list[str]:

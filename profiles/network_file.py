@@ -3,12 +3,12 @@ levels; and back into that form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from profiles.errors import InputError
-from profiles.host_lists import expand_hosts, fold_hosts
+from profiles.host_lists import HOST_NAMES, expand_hosts, fold_hosts, is_host_name
 from profiles.limits import LIMITS
 from profiles.network import FabricLevel, FabricPart, Network, SpreadTable, equal_pods, pods_of
 from profiles.records import dataclass, replace
@@ -45,6 +45,9 @@ def read_hosts(written: Sequence[NodesModel], where: str) -> tuple[str, ...]:
         listed = expand_hosts(group.names, where, at) if isinstance(group.names, str) else tuple(group.names)
         if len(listed) != group.count:
             raise InputError(where=where, key=at, found=f"{len(listed)} names", expected=f"{group.count}, one a node")
+        wrong = next((name for name in listed if not is_host_name(name)), None)
+        if wrong is not None:
+            raise InputError(where=where, key=at, found=repr(wrong)[:60], expected=HOST_NAMES)
         names += listed
     return tuple(names)
 
@@ -81,12 +84,15 @@ def read_network(
             where=where, key="fabric.levels", found=f"parts, beside those of {tree.where}", expected="one tree"
         )
     if fabric.levels is None:
-        network = equal_pods(count, pods=fabric.pods or 1, oversubscription=fabric.oversubscription or 1.0)
+        pods = 1 if fabric.pods is None else fabric.pods
+        over = 1.0 if fabric.oversubscription is None else fabric.oversubscription
+        network = equal_pods(count, pods=pods, oversubscription=over)
         return replace(network, hosts=hosts)
     for name, value in (("pods", fabric.pods), ("oversubscription", fabric.oversubscription)):
         if value is not None:
             expected = "nothing beside levels, which say it of each part"
             raise InputError(where=where, key=f"fabric.{name}", found=value, expected=expected)
+    LIMITS.levels.check(len(fabric.levels), where=where, key="fabric.levels")
     rates = [
         group.nics * min(group.nic_link.bandwidth_bytes_per_s, link.bandwidth_bytes_per_s)
         for group in nodes
@@ -144,13 +150,18 @@ class _LevelReader:
     def level(self, written: LevelModel) -> FabricLevel:
         parts: list[FabricPart] = []
         part_of: dict[int, int] = {}
+        places = {name: number for number, name in enumerate(self.below.names)}
+        next_ones = (number for number in range(len(places)) if number not in part_of)
         for position, part in enumerate(written.parts or ()):
             key = f"{self.key}.parts[{position}]"
             if part.count > 1 and not isinstance(part.nodes if self._lowest else part.parts, int):
                 raise self._wrong(f"{key}.count", part.count, f"1 beside names, or a number of {self.below.what}")
             for _ in range(part.count):
                 LIMITS.nodes.check(len(parts), where=self.where, key=key)
-                members = self._members(part, key, part_of)
+                if isinstance(part.nodes if self._lowest else part.parts, int):
+                    members = self._next_members(part, key, next_ones, left=len(places) - len(part_of))
+                else:
+                    members = self._listed_members(part, key, places, part_of)
                 rate = sum(self.below.nic_bytes_per_s[member] for member in members)
                 name = part.name if part.name is not None and part.count == 1 else None
                 stem = part.name or written.name
@@ -190,31 +201,41 @@ class _LevelReader:
     def _lowest(self) -> bool:
         return self.below.what == "nodes"
 
-    def _members(self, part: PartModel, key: str, taken: dict[int, int]) -> list[int]:
-        """The members of a part by number: so many as come next, or those listed."""
+    def _members(self, part: PartModel, key: str) -> tuple[str, int | str | list[int] | list[str]]:
+        """The key at which the members of a part stand, and what stands there."""
         name, other = ("nodes", "parts") if self._lowest else ("parts", "nodes")
         listed, key = getattr(part, name), f"{key}.{name}"
         if listed is None or getattr(part, other) is not None:
             found = f"{other} here" if getattr(part, other) is not None else "nothing"
             raise self._wrong(key, found, f"how many {self.below.what}, or which")
-        if isinstance(listed, int):
-            free = [number for number in range(len(self.below.names)) if number not in taken][:listed]
-            if not 1 <= listed <= len(free):
-                raise self._wrong(key, listed, f"from 1 to the {len(free)} {self.below.what} that no part has yet")
-            return free
+        return key, listed
+
+    def _next_members(self, part: PartModel, key: str, next_ones: Iterator[int], *, left: int) -> list[int]:
+        """So many members, by number, as come next of those `left`."""
+        key, count = self._members(part, key)
+        assert isinstance(count, int)
+        if not 1 <= count <= left:
+            raise self._wrong(key, count, f"from 1 to the {left} {self.below.what} that no part has yet")
+        return list(islice(next_ones, count))
+
+    def _listed_members(
+        self, part: PartModel, key: str, places: Mapping[str, int], taken: Collection[int]
+    ) -> list[int]:
+        """The members that a part lists, by number."""
+        key, listed = self._members(part, key)
+        assert not isinstance(listed, int)
         names = expand_hosts(listed, self.where, key) if isinstance(listed, str) else [str(name) for name in listed]
-        places = {name: number for number, name in enumerate(self.below.names)}
-        members = []
+        members: dict[int, None] = {}
         for member in names:
             if member not in places:
                 called = "" if self.named else ", which are counted from 0 where they have no names"
                 raise self._wrong(key, repr(member), f"some of the {len(places)} {self.below.what}{called}")
             if places[member] in taken or places[member] in members:
                 raise self._wrong(key, f"{member} a second time", f"each of the {self.below.what} in one part")
-            members.append(places[member])
+            members[places[member]] = None
         if not members:
             raise self._wrong(key, "none", f"one or more {self.below.what}")
-        return members
+        return list(members)
 
     def _ratio(self, part: PartModel, level: LevelModel, nic_bytes_per_s: float) -> float:
         """The part's own oversubscription or uplink, else the level's, else none."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiles.errors import InputError
-from profiles.files import text_lines
+from profiles.files import csv_rows
 from profiles.topology_slurm import NO_UPLINKS
 from profiles.topology_tree import HostTree, host_tree, level_names
 
@@ -39,6 +38,8 @@ def read_kubernetes(data: Mapping[str, Any], where: str) -> HostTree:
     node that lacks some of them, and where no node has one.
     """
     items = data.get("items", [data])
+    if not isinstance(items, list):
+        raise InputError(where=where, key="items", found=type(items).__name__, expected="a list of nodes")
     nodes = [item for item in items if isinstance(item, dict) and item.get("kind") == "Node"]
     labels = {}
     for number, node in enumerate(nodes):
@@ -64,11 +65,17 @@ def read_kubernetes(data: Mapping[str, Any], where: str) -> HostTree:
             expected = f"all of {', '.join(levels)}, or none of them"
             raise InputError(where=where, key=f"node {name}", found=f"no label {missing[0]}", expected=expected)
         else:
-            paths[name] = tuple(str(carried[level]) for level in levels)
+            paths[name] = tuple(_value(carried[level], level, f"node {name}", where) for level in levels)
     if not paths:
         raise InputError(where=where, found=f"no node with the label {levels[0]}", expected="nodes with it")
     notes = (f"nodes without a label of a level, which are left out: {len(without)}",) if without else ()
-    return host_tree(_short(levels), paths, where, (*notes, NO_UPLINKS))
+    return host_tree(short_labels(levels), paths, where, (*notes, NO_UPLINKS))
+
+
+def _value(value: object, label: str, key: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(where=where, key=f"{key}: label {label}", found=repr(value)[:60], expected="text")
+    return value
 
 
 def _kueue_levels(items: Sequence[Any], where: str) -> tuple[str, ...] | None:
@@ -80,9 +87,10 @@ def _kueue_levels(items: Sequence[Any], where: str) -> tuple[str, ...] | None:
         raise InputError(where=where, key="Topology", found=f"{len(found)} of them", expected="one")
     spec = found[0].get("spec")
     listed = spec.get("levels") if isinstance(spec, dict) else None
-    labels = [level.get("nodeLabel") for level in listed or () if isinstance(level, dict)]
-    if not labels or not all(isinstance(label, str) for label in labels):
-        raise InputError(where=where, key="spec.levels", found=str(listed)[:60], expected="a nodeLabel in each level")
+    given = listed if isinstance(listed, list) else []
+    labels = [level.get("nodeLabel") if isinstance(level, dict) else None for level in given]
+    if not labels or not all(isinstance(label, str) and label for label in labels) or len(set(labels)) < len(labels):
+        raise InputError(where=where, key="spec.levels", found=str(listed)[:60], expected="each level's own nodeLabel")
     return tuple(str(label) for label in reversed(labels) if label != HOSTNAME) or None
 
 
@@ -92,8 +100,8 @@ def _known_levels(labels: Any) -> tuple[str, ...] | None:
     return next((levels for levels in present if levels), None)
 
 
-def _short(labels: Sequence[str]) -> tuple[str, ...]:
-    """What the levels are called: the label's last word, where these differ."""
+def short_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return what levels of these labels are called: the label's last word, where these differ."""
     last = tuple(label.rsplit("/", 1)[-1].removeprefix("gce-").removeprefix("topology-") for label in labels)
     return last if len(set(last)) == len(last) else tuple(labels)
 
@@ -101,14 +109,13 @@ def _short(labels: Sequence[str]) -> tuple[str, ...]:
 def read_table(text: str, where: str) -> HostTree:
     """Return the tree of a CSV with a header, a row a host: its name, then the switch at each level, from the top down
     or from the nodes up (levels have more parts the lower they are). Raise InputError with the line."""
-    rows = list(csv.reader(text_lines(text, where=where)))
-    header = [name.strip() for name in rows[0]] if rows else []
+    rows = csv_rows(text, where=where)
+    _, header = next(rows, (1, []))
     if len(header) < 2 or not all(header) or len(set(header)) < len(header):
         expected = "a header: host, then a name for each level"
         raise InputError(where=f"{where}, line 1", found=",".join(header)[:60] or "nothing", expected=expected)
     paths: dict[str, tuple[str, ...]] = {}
-    for number, row in enumerate(rows[1:], start=2):
-        cells = [cell.strip() for cell in row]
+    for number, cells in rows:
         if not any(cells):
             continue
         at = f"{where}, line {number}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text
+from profiles.limits import LIMITS
 from profiles.network import Network
 from profiles.topology_labels import read_kubernetes, read_table
 from profiles.topology_slurm import read_topology_conf, read_topology_yaml
@@ -31,6 +32,7 @@ def read_topology(path: Path) -> HostTree:
             return read_kubernetes(data, where)
         raise InputError(where=where, found="JSON of something else", expected=FORMS)
     if path.suffix in (".yaml", ".yml"):
+        LIMITS.yaml_bytes.check(len(text), where=where)
         listed = parse_yaml(text, where=where)
         if not isinstance(listed, list):
             raise InputError(where=where, found=type(listed).__name__, expected="a list, as topology.yaml is one")

@@ -36,6 +36,9 @@ def read_topology_conf(text: str, where: str) -> HostTree:
             switches.append(_switch(words, f"{where}, line {number}"))
             listed += len(switches[-1].nodes) + len(switches[-1].switches)
             _check_listed(listed, where)
+    if joined:
+        expected = "the line that goes on with it"
+        raise InputError(where=where, key="last line", found="a backslash at its end", expected=expected)
     if not switches:
         raise InputError(where=where, found="no switch", expected="lines such as SwitchName=s1 Nodes=gpu[01-16]")
     return tree_of_switches(switches, where, "SwitchName", (NO_UPLINKS,))

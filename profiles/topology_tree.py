@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from profiles.errors import InputError
+from profiles.host_lists import HOST_NAMES, is_host_name
 from profiles.limits import LIMITS
 from profiles.network import FabricLevel, FabricPart, Network
 from profiles.records import dataclass
@@ -31,11 +32,17 @@ class HostTree:
         below = list(range(len(rows)))  # A row in which each part of the level below, at first each host, is found.
         for depth, name in enumerate(self.levels):
             numbers: dict[str, int] = {}
-            part_of = [numbers.setdefault(rows[row][depth], len(numbers)) for row in below]
+            part_of: list[int] = []
+            first: list[int] = []
+            for row in below:
+                part = numbers.setdefault(rows[row][depth], len(numbers))
+                if part == len(first):
+                    first.append(row)
+                part_of.append(part)
             levels.append(
                 FabricLevel(name=name, parts=tuple(FabricPart(name=part) for part in numbers), part_of=tuple(part_of))
             )
-            below = [below[part_of.index(number)] for number in range(len(numbers))]
+            below = first
         while levels and len(levels[-1].parts) == 1:
             levels.pop()
         return Network(levels=tuple(levels), hosts=tuple(hosts))
@@ -47,7 +54,14 @@ def host_tree(
     """Return the tree of hosts whose `paths` name their part at each of `levels`, from the nodes up. A name counts only
     inside the part above it: where two parts have the same one, each is called after what it is in, too."""
     LIMITS.nodes.check(len(paths), where=where)
+    wrong = next((host for host in paths if not is_host_name(host)), None)
+    if wrong is not None:
+        raise InputError(where=where, key="node", found=repr(wrong)[:60], expected=HOST_NAMES)
     LIMITS.levels.check(len(levels), where=where)
+    unprinted = next((name for path in (levels, *paths.values()) for name in path if not name.isprintable()), None)
+    if unprinted is not None:
+        expected = "a name without control characters"
+        raise InputError(where=where, key="switch", found=repr(unprinted)[:60], expected=expected)
     seen: list[dict[str, set[tuple[str, ...]]]] = [{} for _ in levels]
     for path in paths.values():
         for depth, name in enumerate(path):

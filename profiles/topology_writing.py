@@ -9,7 +9,7 @@ from profiles.cluster import Site
 from profiles.errors import InputError
 from profiles.host_lists import fold_hosts
 from profiles.network import Network
-from profiles.topology_labels import HOSTNAME
+from profiles.topology_labels import HOSTNAME, LABELS, short_labels
 from profiles.yaml_files import yaml_text
 
 LABEL_PREFIX = "cellplan.io/topology-"
@@ -26,8 +26,10 @@ def topology_conf(site: Site) -> str:
     for depth, level in enumerate(network.levels):
         names.append([_switch_name(part.name, level.name, taken) for part in level.parts])
         below, key = (names[depth - 1], "Switches") if depth else (list(network.hosts), "Nodes")
-        for number, name in enumerate(names[depth]):
-            members = [member for member, part in zip(below, level.part_of, strict=True) if part == number]
+        parts: list[list[str]] = [[] for _ in level.parts]
+        for member, part in zip(below, level.part_of, strict=True):
+            parts[part].append(member)
+        for name, members in zip(names[depth], parts, strict=True):
             lines.append(f"SwitchName={name} {key}={fold_hosts(members)}")
     top = _switch_name(site.name, "top", taken)
     lines.append(f"SwitchName={top} Switches={fold_hosts(names[-1])}")
@@ -44,18 +46,18 @@ def kueue_topology(site: Site, labels: Sequence[str] = ()) -> str:
     if labels and len(labels) != len(network.levels):
         stated, expected = f"{len(labels)} labels", f"one for each of {len(network.levels)} levels"
         raise InputError(where=f"site {site.name}", key="labels", found=stated, expected=expected)
-    keys = list(labels) or [LABEL_PREFIX + _label(level.name) for level in network.levels]
+    keys = list(labels) or [LABEL_PREFIX + part_label(level.name) for level in network.levels]
     topology = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "Topology",
-        "metadata": {"name": _label(site.name).lower()},
+        "metadata": {"name": part_label(site.name).lower()},
         "spec": {"levels": [{"nodeLabel": key} for key in (*reversed(keys), HOSTNAME)]},
     }
     commands = []
     if not labels:
         for number, host in enumerate(network.hosts):
             parts = zip(keys, network.levels, network.path(number), strict=True)
-            said = " ".join(f"{key}={_label(level.parts[part].name)}" for key, level, part in parts)
+            said = " ".join(f"{key}={part_label(level.parts[part].name)}" for key, level, part in parts)
             commands.append(f"# kubectl label node {host} {said}")
     return yaml_text(topology) + "".join(f"{line}\n" for line in commands)
 
@@ -78,6 +80,19 @@ def _switch_name(name: str, level: str, taken: set[str]) -> str:
     return plain
 
 
-def _label(name: str) -> str:
-    """`name` as a label's value may be: letters, digits, dots, dashes, 63 of them at most."""
+def level_label(level: str, *, known: bool) -> str:
+    """Return the label of nodes that says their part of a level: where nodes carry labels that are `known`, the one
+    whose last word the level is called by; else the one that is made here.
+
+    >>> level_label("block", known=True), level_label("pod", known=False)
+    ('cloud.provider.com/topology-block', 'cellplan.io/topology-pod')
+    """
+    if known and "/" in level:
+        return level
+    labels = (label for family in LABELS for label in family if known and short_labels((label,)) == (level,))
+    return next(labels, LABEL_PREFIX + part_label(level))
+
+
+def part_label(name: str) -> str:
+    """Return `name` as a label's value may be: letters, digits, dots, dashes, 63 of them at most."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip("-_.")[:63] or "x"

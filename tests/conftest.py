@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
 from bench.killed.processes import processes_with
@@ -38,10 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[ALL_SEEDS] = "1"
     # `make test` draws the same examples every time, so that it fails for a change and not by chance; `make test-all`
     # draws afresh.
+    if not config.getoption("--all-seeds"):
+        _draw_no_constants_of_ours()
     settings.register_profile(
         "no deadline", deadline=None, max_examples=examples(100), derandomize=not config.getoption("--all-seeds")
     )
     settings.load_profile("no deadline")
+
+
+def _draw_no_constants_of_ours() -> None:
+    """Have hypothesis draw without the numbers and texts of this repository's modules: those that are imported by then
+    count, which differs from worker to worker and with what each happened to run before."""
+    if hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

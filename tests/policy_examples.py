@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.many_jobs.jobs.records import Decision, Grant, Job, Pool
+from planner.many_jobs.jobs.records import Decision, Grant, Job, NodeView, Pool, Reservation
 from profiles.cluster import SiteLink
+from profiles.network import Network
 from tests.scheduling_examples import FakeCells
 
 
@@ -21,6 +22,7 @@ class HandState:
     waited_s: float = 0.0
     granted_s: float | None = None
     restarts: int = 0
+    placement: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 def waits(job: Job, *, attained_device_s: float = 0.0, waited_s: float = 0.0, restarts: int = 0) -> HandState:
@@ -59,6 +61,10 @@ class HandView:
     arrived: Sequence[str] = ()
     departed: Sequence[str] = ()
     site_links: tuple[SiteLink, ...] = ()
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
+    networks: Mapping[str, Network] = field(default_factory=dict)
+    planned: Mapping[str, Job] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
 
     @property
     def waiting(self) -> dict[str, HandState]:
@@ -86,6 +92,10 @@ class HandView:
 
     def predicted_duration_s(self, job: Job) -> float | None:
         return self.predicted.get(job.id)
+
+    def predicted_interval_s(self, job: Job) -> tuple[float, float] | None:
+        del job
+        return None
 
 
 def apply(view: HandView, decision: Decision) -> None:

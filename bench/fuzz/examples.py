@@ -22,11 +22,17 @@ from bench.fuzz.texts import (
     DEEPSPEED,
     FAILURES,
     FOUNDRY,
+    GAINS,
     HELIOS,
+    HOSTS,
     JOBS,
+    LABELLED,
+    LEVELS,
     LINKS,
     MEASURED,
     MEGATRON,
+    NAMED,
+    NAMED_FREE,
     NANOTRON,
     NCCL,
     PAI,
@@ -34,7 +40,10 @@ from bench.fuzz.texts import (
     QUEUES,
     RUNS,
     SACCT,
+    SPREAD,
     TITAN,
+    TOPOLOGY_CONF,
+    TOPOLOGY_YAML,
 )
 from estimator.host.cpu import cpu_name
 from planner import api
@@ -60,6 +69,7 @@ class Example:
 
 ONE = "gpt-tiny --cluster a100-80gb:1x4"
 SMALL = "simulate small.csv --cluster a100-80gb:2x8 --head 12"
+IN_PODS = "place gpt-tiny --cluster levels.yaml --devices 8 --pp 1 --dp 8"
 RUN = "run local.json --device cpu"
 EXAMPLES: tuple[tuple[str, str, int], ...] = (
     # words, files that are read, weight
@@ -117,6 +127,15 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("jct evaluate helios.csv", "helios.csv", 1),
     ("jct predict jct.model small.csv --json", "jct.model small.csv", 3),
     ("comm fit nccl.txt --link nvswitch3 --store out.sqlite", "nccl.txt", 4),
+    ("hardware topology --cluster named.yaml --topology topology.conf", "named.yaml topology.conf", 4),
+    ("hardware topology --cluster named.yaml --topology topology.yaml --to kueue", "topology.yaml", 3),
+    ("hardware topology --cluster named.yaml --topology labels.json", "labels.json", 3),
+    ("hardware topology --cluster named.yaml --topology hosts.csv -o out.conf", "hosts.csv", 3),
+    ("estimate gpt-tiny --cluster levels.yaml --tp 2 --dp 8 --global-batch 16", "levels.yaml", 5),
+    (f"{IN_PODS} --affinity gains.csv", "levels.yaml gains.csv", 4),
+    ("place gpt-tiny --cluster levels.yaml --free named.txt --devices 8 --dp 8 --max-spread dp=2", "named.txt", 3),
+    ("place --plan pods.json --free named.txt --method spread", "pods.json named.txt", 3),
+    ("comm fit spread.txt --link ib-ndr400 --cluster levels.yaml --spread pod", "spread.txt", 4),
     ("comm show --store store.sqlite --json", "store.sqlite", 2),
     ("profiles import profiles.json --store out.sqlite", "profiles.json", 5),
     ("profiles export out.json --store store.sqlite", "store.sqlite", 2),
@@ -162,6 +181,15 @@ def make_files(folder: Path) -> None:
         "links.json": json.dumps(LINKS),
         "small.csv": SMALL_TRACE.read_text(encoding="utf-8"),
         "sinfo.txt": (FREE_DEVICES / "sinfo_used.txt").read_text(encoding="utf-8"),
+        "named.yaml": NAMED,
+        "levels.yaml": LEVELS,
+        "topology.conf": TOPOLOGY_CONF,
+        "topology.yaml": TOPOLOGY_YAML,
+        "hosts.csv": HOSTS,
+        "labels.json": json.dumps(LABELLED),
+        "named.txt": NAMED_FREE,
+        "gains.csv": GAINS,
+        "spread.txt": SPREAD,
         "nodes.json": (FREE_DEVICES / "kubectl_nodes.json").read_text(encoding="utf-8"),
     }
     for name, text in texts.items():
@@ -170,6 +198,7 @@ def make_files(folder: Path) -> None:
     np.save(folder / "tokens.npy", np.arange(5000, dtype=np.uint16) % 500)
     _store(folder / "store.sqlite")
     run_quietly(folder, f"plan {ONE} --global-batch 16 -o plan.json".split())
+    run_quietly(folder, f"{IN_PODS} -o pods.json".split())
     run_quietly(folder, ["profiles", "export", "profiles.json", "--store", "store.sqlite"])
     run_quietly(
         folder,

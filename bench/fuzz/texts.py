@@ -140,3 +140,61 @@ LINKS = {
         {"between": ["north", "south"], "at_s": 8, "bandwidth_bytes_per_s": 0},
     ],
 }
+NAMED = """schema: cellplan.cluster/1
+sites:
+  - name: north
+    nodes:
+      - {count: 4, device: h100, devices: 4, names: "n[1-4]"}
+    fabric: {link: ib-ndr400}
+"""
+LEVELS = (
+    NAMED.replace("fabric: {link: ib-ndr400}\n", "fabric:\n      link: ib-ndr400\n      levels:\n")
+    + """        - name: leaf
+          hop_latency_s: 5.0e-7
+          parts: [{name: l1, nodes: "n[1-2]"}, {name: l2, nodes: 1}, {nodes: 1, uplink_bytes_per_s: 1.0e+11}]
+        - name: pod
+          oversubscription: 2
+          spread: {collective: [1, 0.9], message: [1, 0.8]}
+          parts: [{name: p1, parts: [l1]}, {name: p2, parts: 2}]
+"""
+)
+TOPOLOGY_CONF = """# leaves under a top
+SwitchName=s1 Nodes=n[1-2]
+SwitchName=s2 Nodes=n3,n4 LinkSpeed=100
+SwitchName=top Switches=s[1-2]
+"""
+TOPOLOGY_YAML = """- topology: t
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: s1, nodes: "n[1-2]"}
+      - {switch: s2, nodes: "n3,n4"}
+      - {switch: top, children: "s[1-2]"}
+"""
+HOSTS = "host,leaf,pod\n" + "".join(f"n{host},l{(host + 1) // 2},p{(host + 1) // 2}\n" for host in range(1, 5))
+LABELLED = {
+    "kind": "List",
+    "items": [
+        {
+            "kind": "Node",
+            "metadata": {
+                "name": f"n{host}",
+                "labels": {
+                    "cloud.provider.com/topology-block": "b",
+                    "cloud.provider.com/topology-rack": f"r{(host + 1) // 2}",
+                },
+            },
+        }
+        for host in range(1, 5)
+    ],
+}
+NAMED_FREE = "NODELIST GRES GRES_USED STATE\n" + "".join(
+    f"n{host} gpu:h100:4 gpu:h100:0 idle\n" for host in range(1, 5)
+)
+GAINS = "device,r1,r2,j_dp,j_pp,source\nh100,1,60,0.02,0.01,one\nh100,2,70,0.01,0.02,other\n"
+SPREAD = "".join(
+    NCCL.replace("Rank  0 Group  0 Pid  10 on  host", "Rank  0 Group  0 Pid  10 on  n1")
+    .replace("Rank  1 Group  0 Pid  10 on  host", f"Rank  1 Group  0 Pid  11 on  {other}")
+    .replace("50.00", seconds)
+    for other, seconds in (("n2", "50.00"), ("n3", "60.00"))
+)

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from planner.many_jobs.traces.cellplan_csv import COLUMNS
+from planner.many_jobs.traces.cellplan_csv import COLUMNS, PLANNING
 from planner.many_jobs.traces.records import Trace, TraceRow
 
 SEED = 6
@@ -69,12 +69,15 @@ def _row(rng: np.random.Generator, place: int, submit_s: float) -> TraceRow:
 
 
 def trace_csv(trace: Trace) -> str:
-    """The text of a trace in our own CSV; reading it gives the same rows again (but for the numbers of their lines)."""
+    """The text of a trace in our own CSV; reading it gives the same rows again (but for the numbers of their lines).
+    What no row says of announcements has no column."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    unsaid = {name for name in (*PLANNING, "preemptible") if all(getattr(row, name) is None for row in trace.rows)}
+    columns = tuple(name for name in COLUMNS if name not in unsaid)
+    writer.writerow(columns)
     for row in trace.rows:
-        cells = (getattr(row, name) for name in COLUMNS)
+        cells = (getattr(row, name) for name in columns)
         writer.writerow("" if cell is None else _short(cell) for cell in cells)
     return text.getvalue()
 

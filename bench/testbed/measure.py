@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import socket
 from collections.abc import Sequence
 from typing import Any
 
 from bench.testbed.network import Network
+from estimator.host.ports import unused_port
 from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp
@@ -46,7 +46,7 @@ def measure_between(
         "repeats": repeats,
         "timeout_s": timeout_s,
         "address": taken[0].address,
-        "port": _FIRST_PORT + next(_ports) % _PORTS if network.emulated else _free_port(),
+        "port": _FIRST_PORT + next(_ports) % _PORTS if network.emulated else unused_port(),
     }
     found: list[dict[str, Any]] = []
     run_workers(
@@ -59,9 +59,3 @@ def measure_between(
         on_line=lambda _, line: found.append(line),
     )
     return [(int(size), float(seconds)) for size, seconds in found[0]["points"]]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -257,6 +257,13 @@ class BulkEvaluator:
         refused = shards.refused()
         return StageKind(setup=setup, seat=seat, shards=shards) if refused is None else refused
 
+    def stage_alone(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> StageKind:
+        """Return a stage of these degrees on all of `slots`, with all other stages idle. Some layers of the model may
+        not be had so (`RankShards.price`), nor any on a device without a rate for the dtype."""
+        seat = self.pricing.remember(self._seat, replace(degrees, samples=1), self.placement(1, slots), 0)
+        setup = self._alone(seat.stage, degrees)
+        return StageKind(setup=setup, seat=seat, shards=self._seated(seat, setup))
+
     def _seated(self, seat: StageSeat, setup: Setup) -> RankShards:
         """The layers as ranks of the only stage of `setup` hold them, which sits there."""
 

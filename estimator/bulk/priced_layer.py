@@ -162,9 +162,12 @@ class LayerPricer:
         """What one operator adds: a layer's is the sum of its operators', unless the host launches several at once."""
 
         def compute() -> ComputedOperator:
-            alone = Work(operators=(op,), frozen=not learns)
-            forward, backward, shared_s = self._compute(alone, None)
-            return ComputedOperator(forward=forward, backward=backward, shared_s=shared_s)
+            forward, backward, machine = PassSum(), PassSum(), self.machine
+            ahead_s = forward.operators((op,), machine, backward=False, times=1)
+            back_s = backward.operators((op,), machine, backward=True, times=1, learns=learns)
+            return ComputedOperator(
+                forward=vector_of(forward), backward=vector_of(backward), shared_s=(ahead_s, back_s)
+            )
 
         return self.pricing.keep((LayerPricer._operator, self.alone, op, learns), compute)
 

@@ -36,6 +36,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _NEVER = 1 << 61  # the time of a step that may not be taken; two of them still add in int64
 ENUMERABLE = 1 << 22  # assemblies that are tried one by one at most
+QUICKLY_TRIED = 1 << 12
+"""So few assemblies are tried one by one sooner than they are searched."""
 _LANES = 1024  # restricted problems solved at once
 
 
@@ -195,7 +197,7 @@ def _steps(problem: AssemblyProblem, latency: str) -> _Steps:
         exists[i, :before, :after] = True
 
     order_s, pace_s = _DECIDES[latency](time_s, transfer_s)
-    keys, height = np.unique(np.stack([order_s.ravel(), pace_s.ravel()]), axis=1, return_inverse=True)
+    height, paces_s = _ranked(order_s.ravel(), pace_s.ravel())
     more = problem.micro_batches - 1
     bound_s = time_s.max(axis=(1, 2)).sum() + more * pace_s.max() + tail_s.max()
     shift = 60 - math.frexp(bound_s)[1]
@@ -206,9 +208,20 @@ def _steps(problem: AssemblyProblem, latency: str) -> _Steps:
     return _Steps(
         time=np.where(exists, units(time_s), _NEVER),
         height=height.reshape(time_s.shape),
-        pace=more * units(keys[1]),
+        pace=more * units(paces_s),
         tail=units(tail_s),
     )
+
+
+def _ranked(order_s: FloatArray, pace_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The place of each step in the order of the pairs (`order_s`, `pace_s`), and the pace at each place."""
+    order = np.lexsort((pace_s, order_s))
+    ordered_s, paced_s = order_s[order], pace_s[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (ordered_s[1:] != ordered_s[:-1]) | (paced_s[1:] != paced_s[:-1])
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.cumsum(new) - 1
+    return places, paced_s[new]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

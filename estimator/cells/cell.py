@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
 
-from estimator.cells.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
+from estimator.cells.assembly import (
+    ENUMERABLE,
+    QUICKLY_TRIED,
+    Assembly,
+    AssemblyProblem,
+    assemble_enumerate,
+    assemble_exact,
+)
 from estimator.cells.rules import Formula, Method, Partition
 from estimator.cells.stage_places import place_stages, propose_splits
 from estimator.cells.stage_pricing import Favour, StageOption, StagePlace, StagePricing, lacking_bytes
@@ -22,7 +28,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from profiles.cluster import DeviceSlot
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 StageChoices = Sequence[tuple[Favour, StageOption]]
@@ -71,6 +77,24 @@ class CellEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenCell:
+    """The best assembly of a Cell: each stage's option and its favour, and the seconds of an iteration, all that a
+    scheduler asks for. `assemblies` and `dropped` as in `CellEstimate`."""
+
+    options: tuple[StageOption, ...]
+    micro_batch: int
+    iteration_time_s: float
+    assembly: tuple[Favour, ...]
+    assemblies: int
+    dropped: tuple[str, ...]
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether any stage recomputes activations."""
+        return any(option.setup.recompute != "none" for option in self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellFailure:
     """A Cell that cannot be had, with the nearest miss."""
 
@@ -88,6 +112,14 @@ def estimate_cell(
 
     Of the micro-batch counts that the job allows, the one that its rule asks for: see `Job.micro_batches`.
     """
+    chosen = choose_cell(pricing, slots, stages, rules)
+    return chosen if isinstance(chosen, CellFailure) else _evaluated(pricing, chosen)
+
+
+def choose_cell(
+    pricing: StagePricing, slots: Sequence[DeviceSlot], stages: int, rules: CellRules
+) -> ChosenCell | CellFailure:
+    """Return what `estimate_cell` evaluates, with its seconds alone."""
     job = pricing.job
     counts = job.micro_batch_counts(devices=len(slots), stages=stages)
     if not counts:
@@ -96,10 +128,10 @@ def estimate_cell(
             f" global batch of {job.global_batch}"
         )
         return _fail(pricing, slots, stages, Infeasible(reason=reason, lacking="divisibility"))
-    cells: list[CellEstimate] = []
+    cells: list[ChosenCell] = []
     failure: CellFailure | None = None
     for count in counts[:1] if job.micro_batches == "crius" else counts:
-        cell = _estimate_count(pricing, slots, stages, count, rules)
+        cell = _choose_count(pricing, slots, stages, count, rules)
         if isinstance(cell, CellFailure):
             failure = _nearer(failure, cell)
             continue
@@ -113,9 +145,9 @@ def estimate_cell(
     return failure
 
 
-def _estimate_count(
+def _choose_count(
     pricing: StagePricing, slots: Sequence[DeviceSlot], stages: int, micro_batches: int, rules: CellRules
-) -> CellEstimate | CellFailure:
+) -> ChosenCell | CellFailure:
     """The Cell at that many micro-batches: the first split whose stages fit, or the nearest miss."""
     failure: CellFailure | None = None
     for split in propose_splits(pricing, len(slots), stages, micro_batches, rules.partition):
@@ -127,7 +159,7 @@ def _estimate_count(
         dropped = tuple(line for _, lines in priced for line in lines)
         options = [stage for stage, _ in priced if not isinstance(stage, Infeasible)]
         if len(options) == len(places):
-            return assemble_cell(pricing, places, options, dropped=dropped, rules=rules)
+            return _choose(pricing, places, options, dropped, rules)
         worst = max((stage for stage, _ in priced if isinstance(stage, Infeasible)), key=lacking_bytes)
         failure = _nearer(failure, _fail(pricing, slots, stages, worst, dropped))
     assert failure is not None, "there is always a split to try"
@@ -185,6 +217,17 @@ def assemble_cell(
 ) -> CellEstimate:
     """Return the best assembly of `options`, one or more for each of `places`, priced; `dropped` says which were left
     out and why."""
+    return _evaluated(pricing, _choose(pricing, places, options, dropped, rules))
+
+
+def _choose(
+    pricing: StagePricing,
+    places: Sequence[StagePlace],
+    options: Sequence[StageChoices],
+    dropped: tuple[str, ...],
+    rules: CellRules,
+) -> ChosenCell:
+    """The best assembly of `options`."""
     micro_batch = places[0].micro_batch
     problem = AssemblyProblem(
         time_s=tuple(tuple(option.time_s for _, option in stage) for stage in options),
@@ -194,14 +237,26 @@ def assemble_cell(
     )
     best = _find_best(problem, rules)
     chosen = [stage[choice] for stage, choice in zip(options, best.choices, strict=True)]
-    setup, evaluation = pricing.evaluate([option.setup for _, option in chosen], micro_batch)
+    return ChosenCell(
+        options=tuple(option for _, option in chosen),
+        micro_batch=micro_batch,
+        iteration_time_s=pricing.iteration_s([option for _, option in chosen], micro_batch),
+        assembly=tuple(favour for favour, _ in chosen),
+        assemblies=math.prod(map(len, options)),
+        dropped=dropped,
+    )
+
+
+def _evaluated(pricing: StagePricing, chosen: ChosenCell) -> CellEstimate:
+    """The Cell with its price in full."""
+    setup, evaluation = pricing.evaluate([option.setup for option in chosen.options], chosen.micro_batch)
     return CellEstimate(
         device=pricing.hardware.device.name,
         setup=setup,
         evaluation=evaluation,
-        assembly=tuple(favour for favour, _ in chosen),
-        assemblies=math.prod(map(len, options)),
-        dropped=dropped,
+        assembly=chosen.assembly,
+        assemblies=chosen.assemblies,
+        dropped=chosen.dropped,
     )
 
 
@@ -232,7 +287,8 @@ def _find_best(problem: AssemblyProblem, rules: CellRules) -> Assembly:
             found=f"enumerate with {assemblies} assemblies of {len(problem.time_s)} stages",
             expected=f"at most {ENUMERABLE} to enumerate, or exact, which finds the same one",
         )
-    best = (assemble_enumerate if rules.assembly == "enumerate" else assemble_exact)(problem, rules.formula)
+    tries_all = rules.assembly == "enumerate" or assemblies <= QUICKLY_TRIED
+    best = (assemble_enumerate if tries_all else assemble_exact)(problem, rules.formula)
     if isinstance(best, Infeasible):
         raise ValueError(f"assembly: {best.reason}, although every stage has an option")
     return best

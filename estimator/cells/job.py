@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isqrt
 from typing import Literal, get_args
 
@@ -11,7 +10,7 @@ from estimator.pricing.recipe import OptimizerName, Recipe, ScheduleName, ZeroSt
 from estimator.pricing.software import load_framework, usual_framework
 from models_zoo.model import Model
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import AttentionKernel, Device, DType, RecomputeKind
 
 TOKENS_PER_BATCH = 4 * 2**20

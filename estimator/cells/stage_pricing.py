@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
+from estimator.cells.assembled_time import assembled_s
 from estimator.cells.job import Job
+from estimator.cells.layer_runs import LayerRuns, list_runs
+from estimator.cells.seated_stages import SeatedStages, StageSeconds
+from estimator.communication.uplinks import shares_uplinks
 from estimator.layers.graph import build_graph
 from estimator.layers.split import Work
 from estimator.layers.work import layer_work
-from estimator.pricing.evaluate import PricedStage, evaluate, hop_s, stage_times
+from estimator.pricing.evaluate import evaluate, hop_s, shared_sums_s
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.layer_times import Lookup, nothing_measured
-from estimator.pricing.link_times import LinkAccount, LinkTimes
+from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import (
     StandingBytes,
     features_of,
@@ -30,18 +34,20 @@ from estimator.pricing.memory import (
 from estimator.pricing.memory_moment import Moment, moment_of
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.pricing import Pricing
+from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
-from estimator.pricing.stage_cost import StagePasses, price_passes, price_stage
-from estimator.pricing.stage_key import layer_kinds, stage_key
-from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
-from estimator.schedules.in_flight import in_flight
+from estimator.pricing.stage_key import layer_kinds
+from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of
+from estimator.schedules.closed_form import flying_micro_batches
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.dispatchers import load_dispatcher
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
 
 Favour = Literal["dp", "tp"]
+MOST_RUNS = 64
+"""Of so many ways to hold layers all runs are kept, 2 MB each of 130 layers; then all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +77,12 @@ class StagePlace:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOption:
     """One stage fixed: `time_s` for a micro-batch, forward, backward and blocking collectives; `tail_s` once an
-    iteration, what nothing hides of gradient sums and the optimizer's step. `measured`: all its layers are profiled."""
+    iteration, what nothing hides of gradient sums and the optimizer's step; `seconds` are these apart."""
 
     setup: StageSetup
     time_s: float
     tail_s: float
-    measured: bool
+    seconds: StageSeconds
 
 
 class StagePricing:
@@ -94,9 +100,9 @@ class StagePricing:
             experts_a_token=experts_a_token(job.model, self.recipe.software),
             dispatcher=load_dispatcher(self.recipe.software.dispatch),
         )
-        self._priced: dict[Hashable, _Priced | Infeasible] = {}
-        self._passes: dict[Hashable, tuple[StagePasses | Infeasible, LinkAccount]] = {}
-        self._works: dict[Hashable, tuple[ChunkWork, ...] | Infeasible] = {}
+        self._seated = SeatedStages(job.model, hardware.cluster, self.recipe, self._pricing)
+        self._hops_s: dict[Hashable, float] = {}
+        self._runs: dict[Hashable, LayerRuns] = {}
         self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
         self._suits: dict[int, bool] = {}
         self._standing: dict[Hashable, StandingBytes] = {}
@@ -119,7 +125,7 @@ class StagePricing:
         fitting = [option for option in priced if isinstance(option, StageOption)]
         if not fitting:
             return min((miss for miss in priced if isinstance(miss, Infeasible)), key=lacking_bytes)
-        choices = [option for option in fitting if option.measured] or fitting
+        choices = [option for option in fitting if option.seconds.measured] or fitting
         shared = [option for option in choices if option.setup.sequence_parallel]
         whole = [option for option in choices if not option.setup.sequence_parallel]
         return undominated(shared) + undominated(whole)
@@ -154,32 +160,53 @@ class StagePricing:
 
     def transfer_s(self, before: StageSetup, after: StageSetup, micro_batch: int) -> float:
         """Return the seconds of a micro-batch's activation from stage to stage, and of its gradient back."""
-        setup = self._setup((before, after), micro_batch)
-        return 2 * hop_s(setup, before, after, self._links)
+        place = place_key(self.hardware.cluster, (*before.slots, *after.slots))
+        degrees = [(stage.tp, stage.dp, stage.sequence_parallel) for stage in (before, after)]
+        key = (place, *degrees, self.kinds[before.chunks[0][1] - 1], micro_batch)
+        if key not in self._hops_s:
+            self._hops_s[key] = hop_s(self._setup((before, after), micro_batch), before, after, self._links)
+        return 2 * self._hops_s[key]
+
+    def iteration_s(self, options: Sequence[StageOption], micro_batch: int) -> float:
+        """Return the seconds of an iteration of these stages, one after another: those of their evaluation, to
+        rounding."""
+        cluster, stages = self.hardware.cluster, [option.setup for option in options]
+        if shares_uplinks(cluster) or any(group.device.contention for site in cluster.sites for group in site.nodes):
+            # There stages are not what they are alone.
+            return self.evaluate(stages, micro_batch)[1].iteration_time_s
+        setup = self._setup(stages, micro_batch)
+        return assembled_s(
+            setup,
+            [option.seconds for option in options],
+            hops_s=[self.transfer_s(here, there, micro_batch) / 2 for here, there in pairwise(stages)],
+            besides_s=shared_sums_s(setup, self._links) + self._pricing.parameters.of("iteration_s"),
+        )
 
     def evaluate(self, stages: Sequence[StageSetup], micro_batch: int) -> tuple[Setup, Evaluation]:
         """Return the setup of these stages with its price; AssertionError where one of them cannot be had."""
         setup = self._setup(stages, micro_batch)
-        priced_before = {}
-        for stage in setup.stages:
-            priced = self._priced.get(self._price_key(setup, stage))
-            if isinstance(priced, _Priced):
-                priced_before[stage_key(setup, stage, self.kinds)] = priced.stage
-        evaluation = evaluate(setup, self._pricing, priced_before=priced_before)
+        evaluation = evaluate(setup, self._pricing)
         assert isinstance(evaluation, Evaluation), f"stages that were priced: {evaluation}"
         return setup, evaluation
 
     def works(self, place: StagePlace, stage: StageSetup) -> tuple[ChunkWork, ...] | Infeasible:
         """Return what a rank of `stage` computes; Infeasible where a layer cannot be held so."""
-        key = (self._held_key(stage), stage.recompute, stage.recompute_layers, place.micro_batch)
-        if key not in self._works:
-            self._works[key] = stage_chunks(self.probe(place, stage), 0)
-        return self._works[key]
+        work = self._seated.work(stage, place.micro_batch // stage.dp)
+        return work if isinstance(work, Infeasible) else (work,)
 
     def _held_key(self, stage: StageSetup) -> Hashable:
         """What a rank of `stage` holds of the model depends on this, whatever of it is sharded."""
         first, end = stage.chunks[0]
         return self.kinds[first:end], stage.tp, stage.dp, stage.ep, stage.etp, stage.sequence_parallel
+
+    def layer_runs(self, place: StagePlace, stage: StageSetup) -> LayerRuns:
+        """Return what all runs of layers hold and keep, held as `stage` holds its own."""
+        key = (stage.tp, stage.ep, stage.etp, stage.sequence_parallel, stage.recompute, place.micro_batch // stage.dp)
+        if key not in self._runs:
+            if len(self._runs) >= MOST_RUNS:
+                self._runs.clear()
+            self._runs[key] = list_runs(self.layer_works(place, stage), self.job.model, self.recipe, stage.tp)
+        return self._runs[key]
 
     def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:
         """Return the work of every layer of the model, held as `stage` holds its own and recomputed where it recomputes
@@ -243,6 +270,8 @@ class StagePricing:
     def _fewest_layers(self, place: StagePlace, plain: StageSetup) -> StageSetup:
         """Full recomputation of the fewest layers that fits; of all of them where none does."""
         full = replace(plain, recompute="full")
+        if self._lacking(place, full) > 0:
+            return full
         low, high = 0, plain.layers
         while high - low > 1:
             middle = (low + high) // 2
@@ -261,19 +290,14 @@ class StagePricing:
         if isinstance(works, Infeasible):
             return works
         recipe, features, held_key = self.recipe, features_of(self.recipe), self._held_key(stage)
-        flying = in_flight(
-            self.recipe.schedule,
-            stage=place.index,
-            stages=place.stages,
-            chunks=1,
-            micro_batches=recipe.global_batch // place.micro_batch,
-        )
+        batches = recipe.global_batch // place.micro_batch
+        flying = flying_micro_batches(recipe.schedule, place.stages, 1, batches)[place.index].tolist()
         # Sharding changes what stands, recomputation what lives for a moment: each is computed once.
         key: Hashable = (held_key, stage.zero)
         if key not in self._standing:
             self._standing[key] = standing_bytes(recipe, stage, holdings_of(works, stage), features)
         standing = self._standing[key]
-        key = (held_key, stage.recompute, stage.recompute_layers, place.micro_batch, flying)
+        key = (held_key, stage.recompute, stage.recompute_layers, place.micro_batch, *flying)
         if key not in self._moments:
             self._moments[key] = moment_of(works, flying, stage, recipe, features)
         moment = self._moments[key]
@@ -299,50 +323,31 @@ class StagePricing:
                 lacking="memory",
                 lacking_bytes=memory.needed_bytes - has_bytes,
             )
-        probe = self.probe(place, stage)
-        key = self._price_key(probe, stage)
-        if key not in self._priced:
-            self._priced[key] = self._price(probe)
-        priced = self._priced[key]
-        if isinstance(priced, Infeasible):
-            return priced
-        return StageOption(setup=stage, time_s=priced.time_s, tail_s=priced.tail_s, measured=priced.measured)
+        device = self.hardware.device
+        if device.peak(self.recipe.dtype) is None:
+            have = ", ".join(name for name, _ in device.peak_flops_per_s)
+            return Infeasible(
+                reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support"
+            )
+        return self._timed(place, stage)
 
-    def _price_key(self, setup: Setup, stage: StageSetup) -> Hashable:
-        return stage_key(setup, stage, self.kinds), setup.micro_batch, setup.devices
-
-    def _passes_of(self, probe: Setup) -> tuple[StagePasses | Infeasible, LinkAccount]:
-        """The passes of the probed stage, the same however its state is sharded, and what was timed for them."""
-        key = self._price_key(probe, replace(probe.stages[0], zero=0))
-        if key not in self._passes:
-            account = LinkAccount()
-            self._passes[key] = price_passes(probe, 0, replace(self._links, account=account)), account
-        return self._passes[key]
-
-    def _price(self, probe: Setup) -> _Priced | Infeasible:
-        passes, noted = self._passes_of(probe)
-        if isinstance(passes, Infeasible):
-            return passes
-        account = LinkAccount()
-        account.add(noted)
-        cost = price_stage(probe, 0, replace(self._links, account=account), passes)
-        if isinstance(cost, Infeasible):
-            return cost
-        times, stage = stage_times(cost), probe.stages[0]
+    def _timed(self, place: StagePlace, stage: StageSetup) -> StageOption:
+        """The stage, of which everything can be had, with its seconds."""
+        seconds = self._seated.seconds(stage, place.micro_batch // stage.dp)
+        once = seconds.once
         hiding = hiding_of(
-            probe.recipe,
+            self.recipe,
             [stage.zero],
-            probe.micro_batches,
-            overlapped="dp" in probe.recipe.overlap,
+            self.recipe.global_batch // place.micro_batch,
+            overlapped="dp" in self.recipe.overlap,
         )
-        once = cost.once
-        both_ways = sum(times.forward_s), sum(times.backward_s)
+        both_ways = seconds.forward_s, seconds.backward_s
         exposed_s = exposed_sync_s(hiding, once.overlap_cost, once.reduce_s, once.partial_s, once.gather_s, *both_ways)
-        return _Priced(
-            stage=PricedStage(cost=cost, account=account),
-            time_s=times.busy_s,
+        return StageOption(
+            setup=stage,
+            time_s=sum(both_ways),
             tail_s=float(sum(exposed_s)) + once.optimizer_s + once.offload_s,
-            measured=all(profile is not None for chunk in cost.profiles for profile in chunk),
+            seconds=seconds,
         )
 
     def _expert_degrees(self, place: StagePlace, tp: int) -> tuple[int, int]:
@@ -371,16 +376,6 @@ class StagePricing:
             stages=tuple(stages),
             micro_batch=micro_batch,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """A stage with what it takes wherever it stands in the pipeline (as in `StageOption`)."""
-
-    stage: PricedStage
-    time_s: float
-    tail_s: float
-    measured: bool
 
 
 def lacking_bytes(miss: Infeasible) -> float:

@@ -7,7 +7,6 @@ shrink), so one number for each pair says it all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -16,14 +15,11 @@ import numpy.typing as npt
 
 from estimator.cells.partition import BoolArray, IntArray
 from estimator.cells.stage_pricing import StagePlace, StagePricing
-from estimator.layers.graph import shared_weights
-from estimator.layers.split import Work
-from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, outside_bytes, standing_bytes
-from estimator.pricing.memory_moment import layer_bytes
-from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
+from estimator.pricing.memory import FIRM_SHARE, features_of, outside_bytes, standing_bytes
+from estimator.pricing.recipe import ScheduleName, StageSetup
 from estimator.schedules.in_flight import in_flight as in_flight_of
-from profiles.records import dataclass
-from profiles.vocabulary import Degrees, RecomputeKind, held_bytes
+from profiles.records import dataclass, replace
+from profiles.vocabulary import Degrees, RecomputeKind
 
 Amounts = npt.NDArray[np.float64]
 
@@ -139,89 +135,21 @@ def find_reach(pricing: StagePricing, ways_by_count: dict[int, tuple[Way, ...]],
 def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_flight: Sequence[int]) -> list[int]:
     """The end of every start's reach, from the memory of all runs of layers at once, (first, last): `rank_memory` for
     layers whose like follow each other."""
-    works, setup = pricing.layer_works(place, stage), pricing.probe(place, stage)
-    count = len(works)
-    recipe, features = setup.recipe, features_of(setup.recipe)
-    shared = _repeated(setup, stage, count)
-    held = Holdings(
-        dense=_sums(_of(works, "parameters")) - shared,
-        dense_learning=_sums(_of(works, "trainable_parameters")) - shared,
-        experts=_sums(_of(works, "expert_parameters")),
-        experts_learning=_sums(_of(works, "trainable_expert_parameters")),
-        matrices_learning=_sums(_in_blocks(works, "parameters", frozen=False)),
-        matrices_frozen=_sums(
-            _in_blocks(works, "parameters", frozen=True) - _in_blocks(works, "trainable_parameters", frozen=True)
-        ),
-        narrow_experts=_sums(_in_blocks(works, "trainable_expert_parameters", frozen=False)),
-        largest_layer=_greatest(_of(works, "parameters") + _of(works, "expert_parameters")),
-        largest_learning=_greatest(_of(works, "trainable_parameters") + _of(works, "trainable_expert_parameters")),
-        largest_matrix=_greatest(_of(works, "largest_matrix")),
-        ends=_sums(np.array([work.parameters if work and work.is_end else 0 for work in works], dtype=np.float64)),
-    )
+    setup, runs = pricing.probe(place, stage), pricing.layer_runs(place, stage)
+    recipe, features, held = setup.recipe, features_of(setup.recipe), runs.held
+    count = len(runs.there)
     standing = standing_bytes(recipe, stage, held, features)
-    saved = _of(works, "saved_bytes")
-    kept = np.array(in_flight, dtype=np.float64)[:, None] * _sums(saved)
-    width = held_bytes(recipe.dtype)
-    by_kind = {
-        kind: layer_bytes(work, width, features)
-        for kind, work in dict(zip(pricing.kinds, works, strict=True)).items()
-        if work
-    }
-    extra = np.array([by_kind.get(kind, 0) for kind in pricing.kinds], dtype=np.float64)
-    # While a layer's backward runs, those after it have freed what they kept: the moment at which most lives.
-    before = np.cumsum(saved)
-    alive = np.broadcast_to(extra + before, (count, count))
-    fullest = np.maximum.accumulate(np.where(alive >= _greatest(extra + before), np.arange(count), 0), axis=1)
-    is_more = alive[0][fullest] > before[None, :]
-    freed = np.where(is_more, before[None, :] - before[fullest], 0)
-    activation, temporary = np.rint(kept) - freed, np.where(is_more, extra[fullest], 0) + features.workspace_bytes
+    kept = np.array(in_flight, dtype=np.float64)[:, None] * runs.saved
+    activation, temporary = np.rint(kept) - runs.freed, runs.extra + features.workspace_bytes
     whole = standing.weights + standing.gradients + standing.optimizer + standing.communication
     loose = features.fragmentation * temporary + features.activation_fragmentation * activation
     firm = np.rint(np.maximum(FIRM_SHARE * loose, standing.step - temporary - activation))
     # A stage without experts does not split them, and needs no communicator for that.
     outside, plain = (outside_bytes(setup, held_so, features) for held_so in (stage, replace(stage, ep=1, etp=1)))
     needed = whole + activation + temporary + firm + np.where(np.greater(held.experts, 0), outside, plain)
-    fits = (needed <= pricing.hardware.device.memory_bytes) & np.array([work is not None for work in works])[None, :]
+    fits = (needed <= pricing.hardware.device.memory_bytes) & runs.there[None, :]
     fits |= np.tri(count, k=-1, dtype=np.bool_)
     ends = np.where(fits.all(axis=1), count, np.argmin(fits, axis=1))
     # A stage cannot begin where a layer before it is lacking, and ends never move back.
     reach: list[int] = np.maximum.accumulate(np.maximum(ends, np.arange(count))).tolist()
     return reach
-
-
-def _repeated(setup: Setup, stage: StageSetup, layers: int) -> Amounts | float:
-    """Parameters that every run of layers counts more than once."""
-    repeated: Amounts | float = 0.0
-    for group in shared_weights(setup.model, stage.tp):
-        holders = np.bincount(group.holders, minlength=layers)
-        repeated = repeated + group.parameters * np.maximum(0, _sums(holders.astype(np.float64)) - 1)
-    return repeated
-
-
-def _in_blocks(works: Sequence[Work | None], name: str, *, frozen: bool) -> Amounts:
-    """A number of each layer that is in a block whose weights are frozen, or are not and have narrow products where
-    others have; 0 of the others."""
-    there = [
-        work is not None and not work.is_end and work.frozen == frozen and not (work.wide and not frozen)
-        for work in works
-    ]
-    return _of(works, name) * np.array(there, dtype=np.float64)
-
-
-def _of(works: Sequence[Work | None], name: str) -> Amounts:
-    """One figure of each layer."""
-    return np.array([getattr(work, name) if work else 0 for work in works], dtype=np.float64)
-
-
-def _sums(values: Amounts) -> Amounts:
-    """Of every run of layers (first, last); nothing sensible where the last comes before the first."""
-    before = np.concatenate([[0], np.cumsum(values)])
-    sums: Amounts = before[None, 1:] - before[:-1, None]
-    return sums
-
-
-def _greatest(values: Amounts) -> Amounts:
-    """The greatest of every run of layers (first, last)."""
-    after = np.where(np.tri(len(values), dtype=np.bool_).T, values[None, :], 0)
-    greatest: Amounts = np.maximum.accumulate(after, axis=1)
-    return greatest

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 
 from estimator.communication.algorithms import Line, algorithm_lines
 from estimator.communication.groups import Group, describe_group, nic_bytes_per_s, pair_key
 from estimator.communication.tables import METHODS, Method
 from estimator.communication.uplinks import doors_above, shares_uplinks
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp, LinkTable, Provenance, combine_provenance
 
 __all__ = ["CollectiveTime", "Group", "StageTransfer", "describe_group", "time_collective", "time_stage_transfer"]

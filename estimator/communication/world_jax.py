@@ -13,10 +13,10 @@ import jax
 from jax._src import distributed
 
 from estimator.communication.messages import Messenger
+from estimator.host.ports import LOOPBACK, unused_port
 from profiles.errors import MachineError
 from profiles.records import dataclass
 
-LOOPBACK = "127.0.0.1"
 _POLL_S = 0.02
 
 
@@ -84,9 +84,7 @@ def local_coordinator(meeting: Path, rank: int, timeout_s: float) -> str:
     """Return the address that rank 0 of this machine's processes will serve: it picks a free port and writes it to
     `meeting`. Raise MachineError where it has not in time."""
     if rank == 0:
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            address = f"{LOOPBACK}:{probe.getsockname()[1]}"
+        address = f"{LOOPBACK}:{unused_port()}"
         draft = meeting.with_suffix(".draft")
         draft.write_text(address, encoding="utf-8")
         draft.replace(meeting)

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
@@ -220,12 +220,14 @@ def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> It
 
     class _Pool(ProcessPoolExecutor):
         def submit(self, *work: Any, **keywords: Any) -> Future[Any]:
-            """It starts processes: one that is interrupted before it can say what then speaks of it in tracebacks."""
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
+            with interrupts_held_back():  # It starts processes.
                 return super().submit(*work, **keywords)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
+            """As its own, which cancels each future where somebody reads no further: of one that is cancelled and
+            whose worker ends the pool's thread speaks in a traceback. The pool's end cancels them."""
+            futures = [self.submit(fn, *items) for items in zip(*iterables, strict=True)]
+            return (future.result() for future in futures)
 
     context = get_context(method)
     reader, writer = context.Pipe(duplex=False)
@@ -238,6 +240,27 @@ def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> It
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Have an interrupt wait for the end of the context, for what is started in it as well: a process of Python's that
+    is interrupted in its own start speaks of it in a traceback, and so does one whose parent was, which then has not
+    told it what it is to do."""
+    came: list[bool] = []
+    handler, mask = signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    waits = callable(handler) and threading.current_thread() is threading.main_thread()
+    try:
+        if waits:  # Another thread takes what this one does not, and Python has the main thread answer for it.
+            signal.signal(signal.SIGINT, lambda *_: came.append(True))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # What is started has this thread's mask.
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if waits:
+            signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _end_with_pool(parent: int, told: Connection) -> None:

@@ -51,13 +51,20 @@ class UserProcess:
     `main` calls `serve`, or in a fork of this process, which does the work `code`.
 
     It may take `limit_s` seconds to answer a question, starting included (a fork: what its `pulse` says), and
-    `MEMORY_SHARE` of the free memory.
+    `MEMORY_SHARE` of the free memory; `more` says what gives it more time.
     """
 
     def __init__(
-        self, code: str | Work, *, name: str, expected: str, limit_s: float, pulse: Pulse | None = None
+        self,
+        code: str | Work,
+        *,
+        name: str,
+        expected: str,
+        limit_s: float,
+        pulse: Pulse | None = None,
+        more: str = "--user-code-limit SECONDS gives it more",
     ) -> None:
-        self._name, self._expected, self._limit_s, self._pulse = name, expected, limit_s, pulse
+        self._name, self._expected, self._limit_s, self._pulse, self._more = name, expected, limit_s, pulse, more
         self._most_bytes = int(free_host_memory_bytes() * MEMORY_SHARE)
         self._unread, self._printed_bytes, self._prints_more, self._next_look = b"", 0, True, 0.0
         with ExitStack() as stack:
@@ -82,11 +89,18 @@ class UserProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
         """Kill the process with all that it has started."""
         self._open.close()
 
-    def ask(self, question: dict[str, Any]) -> Any:
-        """Return the answer to `question`, both values of JSON.
+    def runs(self) -> bool:
+        """Return whether it can be asked any more."""
+        return self._process.poll() is None
+
+    def ask(self, question: dict[str, Any], *, check: Callable[[], object] | None = None) -> Any:
+        """Return the answer to `question`, both values of JSON. `check` is called now and then, and may raise.
 
         Raises:
             InputError: the code raised something, ended its process or answered nonsense.
@@ -97,13 +111,21 @@ class UserProcess:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
-        return self.result()
+        return self._result(None, check)
 
     def result(self, *, told: Callable[[Any], None] | None = None, stop: Callable[[], bool] | None = None) -> Any:
         """Return what comes of a fork's work, a value of JSON, after it has `told` how far it is. Raise as `ask`, and
         NothingFits where the work did. Its `pulse` is stopped once `stop` says so."""
+
+        def check() -> None:
+            if self._pulse is not None and stop is not None and stop():
+                self._pulse.stop()
+
+        return self._result(told, check)
+
+    def _result(self, told: Callable[[Any], None] | None, check: Callable[[], object] | None) -> Any:
         while True:
-            kind, value = self._answer(stop)
+            kind, value = self._answer(check)
             if kind != PROGRESS:
                 break
             if told is not None:
@@ -120,8 +142,8 @@ class UserProcess:
             raise self._wrong("an answer of no known form")
         return value
 
-    def _answer(self, stop: Callable[[], bool] | None) -> tuple[str, Any]:
-        answer = parse_json(self._line(stop), where=self._name)
+    def _answer(self, check: Callable[[], object] | None) -> tuple[str, Any]:
+        answer = parse_json(self._line(check), where=self._name)
         if not isinstance(answer, dict) or len(answer) != 1:
             raise self._wrong("an answer of no known form")
         ((kind, value),) = answer.items()
@@ -135,14 +157,14 @@ class UserProcess:
         call = self._pulse.call() if self._pulse is not None else None
         return call[0] if call else None
 
-    def _line(self, stop: Callable[[], bool] | None) -> str:
+    def _line(self, check: Callable[[], object] | None) -> str:
         """What it writes next, up to the end of the line."""
         end = time.monotonic() + self._limit_s if self._pulse is None else None
         parts = [self._unread]
         size = len(self._unread)
         while b"\n" not in parts[-1]:
-            if self._pulse is not None and stop is not None and stop():
-                self._pulse.stop()
+            if check is not None:
+                check()
             self._check(end, size)
             ended = self._process.poll() is not None
             ready = select.select((self._answers, *self._print_pipe()), (), (), 0.0 if ended else _POLL_S)[0]
@@ -165,10 +187,7 @@ class UserProcess:
         now = time.monotonic()
         call = self._pulse.call() if self._pulse is not None else None
         if now > (call[1] if call else now if end is None else end):
-            raise MachineError(
-                f"{self._where()}: not done after {self._limit_s:g} s, and ended; --user-code-limit SECONDS gives it"
-                " more"
-            )
+            raise MachineError(f"{self._where()}: not done after {self._limit_s:g} s, and ended; {self._more}")
         if now > self._next_look:
             self._check_processes()
             self._next_look = time.monotonic() + _LOOK_S

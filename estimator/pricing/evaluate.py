@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -34,29 +34,14 @@ from estimator.schedules.records import StageTimes, Transfers
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.dispatchers import load_dispatcher
-from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedStage:
-    """A stage's cost, and what collectives were timed for it."""
-
-    cost: StageCost
-    account: LinkAccount
-
-
-def evaluate(
-    setup: Setup,
-    pricing: Pricing | None = None,
-    *,
-    priced_before: Mapping[Hashable, PricedStage] | None = None,
-) -> Evaluation | Infeasible:
+def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infeasible:
     """Return the figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
 
     `pricing`: what the prices rest on (None: nothing is measured, the parameters are those of the program).
-    `priced_before`: stages that need not be priced again, by their `stage_key`; on a cluster whose uplinks are shared
-    stages are priced beside each other, all anew.
+    On a cluster whose uplinks are shared stages are priced beside each other.
     """
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
@@ -65,8 +50,6 @@ def evaluate(
         return Infeasible(reason=problem, lacking="divisibility")
     account = LinkAccount()
     company = Company([stage.slots for stage in setup.stages]) if shares_uplinks(setup.cluster) else None
-    if company is not None:
-        priced_before = None
     links = LinkTimes(
         pricing=pricing or Pricing(),
         cluster=setup.cluster,
@@ -80,9 +63,6 @@ def evaluate(
     costs: list[StageCost] = []
     for number, stage in enumerate(setup.stages):
         key = stage_key(setup, stage, kinds)
-        if priced_before and key in priced_before and key not in priced:
-            priced[key] = priced_before[key].cost
-            account.add(priced_before[key].account)
         if key not in priced:
             cost = price_stage(setup, number, links)
             if isinstance(cost, Infeasible):
@@ -308,7 +288,7 @@ def _after_backward(
     replicas_s = latest_s(np.zeros_like(partial_s))
     added_s = latest_s(partial_s) - replicas_s if partial_s.any() else 0.0
     optimizer_s = max(cost.optimizer_s for cost in once) + parameters.of("iteration_s")
-    return replicas_s + _shared_s(setup, links) + _mirrored_s(setup, costs, links), added_s, optimizer_s
+    return replicas_s + shared_sums_s(setup, links) + _mirrored_s(setup, costs, links), added_s, optimizer_s
 
 
 def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> float:
@@ -327,9 +307,9 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
     return max(sums)
 
 
-def _shared_s(setup: Setup, links: LinkTimes) -> float:
-    """Seconds in which stages sum the gradients of weights that they share: the two ends a tied table; of a traced
-    module all that hold a group, group after group."""
+def shared_sums_s(setup: Setup, links: LinkTimes) -> float:
+    """Return the seconds in which stages sum the gradients of weights that they share: the two ends a tied table; of a
+    traced module all that hold a group, group after group."""
     if len(setup.stages) == 1:
         return 0.0
     if not any(isinstance(layer, TracedLayer) for layer in setup.model.layers):

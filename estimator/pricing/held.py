@@ -24,20 +24,22 @@ def held_parameters(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[Hel
     Experts are sharded over the ranks that hold the same ones: dp * cp * tp / (ep * etp) of them, or that part of these
     that shares one copy (HSDP).
     """
-    pairs = [pair for chunk in chunks for pair in chunk.works]
-    shared = sum(chunk.shared_parameters for chunk in chunks)
-    learning = sum(work.trainable_parameters * count for work, count in pairs)
-    holders = [work for work, _ in pairs if work.is_end] or [work for work, _ in pairs]
-    table_learns = all(work.trainable_parameters and not work.frozen for work in holders)
+    counted = [chunk.counted for chunk in chunks]
+    learning, shared = sum([each.dense_learning for each in counted]), 0
+    if any(chunk.shared_parameters for chunk in chunks):
+        shared = sum(chunk.shared_parameters for chunk in chunks)
+        works = [work for chunk in chunks for work, _ in chunk.works]
+        holders = [work for work in works if work.is_end] or works
+        learning -= shared if all(work.trainable_parameters and not work.frozen for work in holders) else 0
     return (
         HeldParameters(
-            held=sum(work.parameters * count for work, count in pairs) - shared,
-            learning=learning - shared if table_learns else learning,
+            held=sum([each.dense for each in counted]) - shared,
+            learning=learning,
             shards=stage.sharded_over,
         ),
         HeldParameters(
-            held=sum(work.expert_parameters * count for work, count in pairs),
-            learning=sum(work.trainable_expert_parameters * count for work, count in pairs),
+            held=sum([each.experts for each in counted]),
+            learning=sum([each.experts_learning for each in counted]),
             shards=expert_shards(stage),
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -21,7 +21,7 @@ from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.dispatchers import Dispatcher, load_dispatcher
 from profiles.hardware import load_link
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
 

@@ -6,6 +6,7 @@ What a rank holds whatever the schedule does stands in `memory.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
 
 from estimator.layers.split import Work
@@ -126,6 +127,7 @@ def layer_bytes(work: Work, width: int, features: MemoryFeatures, backward: int 
     return max(work.temporary_bytes, recomputed + held_backward)
 
 
+@lru_cache(maxsize=16384)
 def backward_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
     """Return the most that a layer's backward holds beyond what was kept for it, as its operators run from last to
     first; the same whatever of it is computed again.

@@ -107,7 +107,12 @@ def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     """Return what every group of a stage's ranks depends on, beside degrees: where `slots` sit, equal for runs of slots
     that sit alike."""
     start = first_of_run(cluster, slots)
-    return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
+    if start is None:
+        return tuple(slots)
+    first, last = slots[0], slots[-1]
+    if repeats_after(cluster) is not None or (first.site, first.group) != (last.site, last.group):
+        return len(slots), _alike(cluster, start, len(slots))
+    return _key_in_group(cluster, first, len(slots)) or (len(slots), start)
 
 
 def group_layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
@@ -131,6 +136,17 @@ def group_layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
         "replicate": (tp * shard, stage.replicas),
     }
     return layouts[axis]
+
+
+def _key_in_group(cluster: Cluster, first: DeviceSlot, ranks: int) -> Hashable:
+    """Where a run of that many slots sits that begins with `first`, all in one group of equal nodes among others; None
+    where the parts of the fabric are unequal."""
+    site = cluster.site(first.site)
+    nodes, period = site.nodes[first.group], site.network.period
+    if period is None:
+        return None
+    place = (first.node - sum(group.count for group in site.nodes[: first.group])) * nodes.devices + first.index
+    return ranks, first.site, first.group, first.node % period, place % math.lcm(nodes.devices, nodes.island_size)
 
 
 def _starts(ranks: int, stride: int, size: int) -> Iterator[int]:

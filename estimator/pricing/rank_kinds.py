@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from estimator.pricing.recipe import Setup, StageSetup
 from profiles.cluster import Cluster
+from profiles.records import replace
 from profiles.vocabulary import Device
 
 

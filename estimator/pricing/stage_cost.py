@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from estimator.pricing.gradient_sync import (
     Learning,
@@ -33,7 +33,7 @@ from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.sharded_layers import gathered_bytes, pieces_s, sharding_s
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
     CollectiveOp,
@@ -72,7 +72,7 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagePasses:
+class _StagePasses:
     """What of a stage's price does not depend on how its state is sharded, each chunk's, and what is profiled of it."""
 
     chunks: tuple[ChunkWork, ...]
@@ -81,20 +81,17 @@ class StagePasses:
     backward: tuple[PassTime, ...]
 
 
-def price_stage(
-    setup: Setup, number: int, links: LinkTimes, passes: StagePasses | None = None
-) -> StageCost | Infeasible:
+def price_stage(setup: Setup, number: int, links: LinkTimes) -> StageCost | Infeasible:
     """Return what stage `number` of `setup` takes with all others idle; Infeasible where a degree divides nothing or
     the device lacks the dtype.
 
-    A stage on several types of device takes as long as its slowest ranks: replicas work side by side. `passes`: those
-    of the stage, on one type of device, where they are known from another way to shard it.
+    A stage on several types of device takes as long as its slowest ranks: replicas work side by side.
     """
     kinds = rank_kinds(setup, number)
     if len(kinds) > 1:
         return _slowest([price_stage(kind, number, links) for kind in kinds])
     stage = setup.stages[number]
-    priced = passes or price_passes(setup, number, links)
+    priced = _price_passes(setup, number, links)
     if isinstance(priced, Infeasible):
         return priced
     chunks, profiles, forward, backward = priced.chunks, priced.profiles, priced.forward, priced.backward
@@ -121,8 +118,8 @@ def price_stage(
     )
 
 
-def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | Infeasible:
-    """Return the passes of stage `number`, on one type of device; Infeasible as `price_stage` says."""
+def _price_passes(setup: Setup, number: int, links: LinkTimes) -> _StagePasses | Infeasible:
+    """The passes of stage `number`, on one type of device; Infeasible as `price_stage` says."""
     stage, recipe, pricing = setup.stages[number], setup.recipe, links.pricing
     chunks = stage_chunks(setup, number)
     if isinstance(chunks, Infeasible):
@@ -140,7 +137,7 @@ def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | I
     different = [(place, *both[place]) for place in dict.fromkeys(alike)]
     forward = {place: forward_pass(works, machine, times) for place, works, times in different}
     backward = {place: backward_pass(works, machine, times) for place, works, times in different}
-    return StagePasses(
+    return _StagePasses(
         chunks=chunks,
         profiles=profiles,
         forward=tuple(forward[place] for place in alike),

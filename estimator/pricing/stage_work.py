@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import field
 
 from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
 from estimator.layers.kinds import KINDS
@@ -17,18 +17,39 @@ from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.dispatchers import load_dispatcher
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import NARROW_DTYPES, Device, Infeasible
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedParameters:
+    """Parameters outside and inside the experts, each layer's by itself, and those of them that learn."""
+
+    dense: int
+    dense_learning: int
+    experts: int
+    experts_learning: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkWork:
     """The work of a chunk: (work, how many layers of it) pairs, what each is the work of, and the parameters that two
-    of them share."""
+    of them share. `counted`: what all layers hold together, which is asked for again and again."""
 
     works: tuple[tuple[Work, int], ...]
     layers: tuple[tuple[Layer, Split], ...]
     shared_parameters: int
+    counted: CountedParameters = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        works = self.works
+        counted = CountedParameters(
+            dense=sum([work.parameters * count for work, count in works]),
+            dense_learning=sum([work.trainable_parameters * count for work, count in works]),
+            experts=sum([work.expert_parameters * count for work, count in works]),
+            experts_learning=sum([work.trainable_expert_parameters * count for work, count in works]),
+        )
+        object.__setattr__(self, "counted", counted)
 
 
 def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: bool) -> Split:

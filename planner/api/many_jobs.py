@@ -22,26 +22,38 @@ def place(options: PlaceOptions) -> dict[str, Any]:
     how pods or sites are chosen (docs/pods.md); `alpha`, `affinity`, `distance` and `affinity_else` say what a DP
     group's spread weighs, `max_spread` how far groups may reach; `types` are the device types to take (none: any).
     `comm` are files of measured links, `links` the state that they are added to, ages counted to `now` (seconds since
-    1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster file's, a cluster
-    file is written beside it. NothingFits where sites, pods or memory do not suffice.
+    1970; None: by the clock). `running` are the jobs that run, which end by their limits or by `jct`: start now or
+    wait, and with `reserve` what to hold; `spares` nodes are kept, `replace` is a host of `plan` that failed,
+    `measure_affinity` a database that a row is added to. `output` is a file for the plan; where the links are not the
+    cluster file's, a cluster file is written beside it. NothingFits where sites, pods or memory do not suffice.
     """
     from estimator.pricing.training import over_limits
     from planner.many_jobs.placement.alternatives import other_ways
     from planner.many_jobs.placement.describing import describe_placed, save_placed
+    from planner.many_jobs.placement.later import look_later
     from planner.many_jobs.placement.placing import place_model
     from planner.one_job.explicit.whole import read_whole
+    from planner.one_job.launchers.node_layout import job_name
     from planner.one_job.planning.whole_training import train_plan
     from profiles.errors import NothingFits
 
+    if options.plan is not None and options.replace is not None:
+        from planner.many_jobs.placement.replacing import replace_in_plan
+
+        return replace_in_plan(options, options.plan, options.replace)
     if options.plan is not None:
         from planner.many_jobs.placement.existing import place_existing
 
         return place_existing(options, options.plan)
     whole = read_whole(options)
     placed = place_model(options)
+    later = look_later(placed.placed_plan, options, whole)
     training = None if whole is None else train_plan(whole, placed.plan, placed.ground.cluster)
-    plan = placed.plan if options.output is None else save_placed(placed, options.output)[0]
+    plan = placed.plan
+    if options.output is not None:
+        plan = save_placed(placed, options.output, later.reserved if options.reserve else None)[0]
     described = describe_placed(placed, plan, other_ways(placed, options), options, training)
+    described |= later.describe(options, job_name(plan))
     over = () if whole is None or training is None else over_limits(whole, training)
     if over:
         raise NothingFits(f"{options.model} on {options.cluster}: placed, but {' and '.join(over)}", result=described)

@@ -17,10 +17,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> None:
     options = chosen(arguments, McpOptions)
-    from planner.cli.mcp_server import make_server
-
     try:
-        server = make_server(options.store)
+        from planner.cli.mcp_server import make_server
+
+        server = make_server(options)
     except ImportError as error:
         raise InputError(where="mcp", found=str(error), expected="pip install 'cellplan[mcp]'") from None
     server.run("stdio")

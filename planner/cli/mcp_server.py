@@ -1,27 +1,28 @@
 """The server of `cellplan mcp`: a tool for each function, with the function's own options and documents.
 
 A tool runs no code of anybody's, writes no file, and takes no path but those of a config and a cluster file, which are
-data. Parameters come from the records of options, so that a tool takes what its command does.
+data. Parameters come from the records of options, so that a tool takes what its command does. What a call does is done
+in a process apart (`mcp_calls`): it can be cancelled, and others go on beside it.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+import anyio
 from pydantic import Field
 
 from planner import api
-from planner.shared.options.code import CodeOptions
+from planner.cli.mcp_calls import Calls
 from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.mcp import McpOptions
 from planner.shared.options.record import Entry, Options, entries
-from planner.shared.options.running import ExportOptions
 from planner.shared.options.search import PlanOptions
 from planner.shared.version import VERSION
 from profiles.errors import InputError, MachineError, NothingFits
@@ -40,39 +41,45 @@ INSTRUCTIONS = (
     " in seconds, memory in bytes. `cluster` is such as h100:2x8 (2 nodes of 8) or the path of a cluster file."
 )
 
-_PLAN = Annotated[Document, Field(description="a plan, as the tool plan returns it")]
-_FORMAT = Annotated[str, Field(description="the training tool or cluster manager")]
-_SCRIPT = Annotated[str | None, Field(description="the training script that the launcher is to start")]
-_NEAREST = Annotated[bool, Field(description="where the tool cannot run the plan, the nearest that it can")]
+BETWEEN_SIGNS_S = 5.0
+
+_EXPORT = [
+    inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[hint, Field(description=description)],
+    )
+    for name, hint, default, description in (
+        ("plan", Document, inspect.Parameter.empty, "a plan, as the tool plan returns it"),
+        ("to", str, inspect.Parameter.empty, "the training tool or cluster manager"),
+        ("script", str | None, None, "the training script that the launcher is to start"),
+        ("nearest", bool, False, "where the tool cannot run the plan, the nearest that it can"),
+    )
+]
 
 
-def make_server(store: Path | None) -> MCPServer[Any]:
-    """Return the server, whose tools read measured profiles from `store`. Raise ImportError without the package."""
-    server = _strict_server("cellplan", version=VERSION, instructions=INSTRUCTIONS, log_level="WARNING")
-
-    def estimate(**options: Any) -> Document:
-        return api.estimate(_record(EstimateOptions, options, store))
-
-    def plan(**options: Any) -> Document:
-        return _parsed(api.plan(_record(PlanOptions, options, store)).to_json())
-
-    def explain(**options: Any) -> Document:
-        return _parsed(api.plan(_record(PlanOptions, options | {"explain": True}, store)).to_json())
-
+def make_server(options: McpOptions) -> MCPServer[Any]:
+    """Return the server, whose tools read measured profiles from a store and may take so long as `options` say. Raise
+    ImportError without the package."""
+    calls = Calls(options.store, limit_s=options.call_limit)
+    server = _strict_server(calls, "cellplan", version=VERSION, instructions=INSTRUCTIONS, log_level="WARNING")
     said = "How fast a model trains on a cluster: its Cells, or with a degree (tp, pp, dp, ...) that one plan."
-    server.add_tool(_tool(estimate, EstimateOptions), name="estimate", description=said)
+    server.add_tool(_tool(calls, "estimate", EstimateOptions), name="estimate", description=said)
     said = "The best parallel plan of a model on a cluster, proved to be the best of the space left open."
-    server.add_tool(_tool(plan, PlanOptions), name="plan", description=said)
+    server.add_tool(_tool(calls, "plan", PlanOptions), name="plan", description=said)
     said = "The best plan, and why: what binds, what other plans lose, what changes would bring. Takes some time."
-    server.add_tool(_tool(explain, PlanOptions), name="explain", description=said)
+    server.add_tool(_tool(calls, "explain", PlanOptions), name="explain", description=said)
     formats = "; ".join(f"{form['format']}: {form['summary']}" for form in api.export_formats())
-    server.add_tool(_answering(_export), name="export", description=f"A plan as the files of a tool. {formats}")
+    server.add_tool(
+        _answering(calls, "export", _EXPORT), name="export", description=f"A plan as the files of a tool. {formats}"
+    )
     return server
 
 
-def _strict_server(name: str, **settings: Any) -> MCPServer[Any]:
+def _strict_server(calls: Calls, name: str, **settings: Any) -> MCPServer[Any]:
     """A server that refuses arguments that its tools do not take, and true where a number belongs: its package would
-    pass over the first and take the second for 1."""
+    pass over the first and take the second for 1. It tells a client that asks for it that a call is still under way."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 
@@ -82,9 +89,38 @@ def _strict_server(name: str, **settings: Any) -> MCPServer[Any]:
             wrong = None if tool is None else _wrong_argument(tool.input_schema["properties"], arguments)
             if wrong is not None:
                 raise ToolError(f"{name}: {wrong}")
-            return await super().call_tool(name, arguments, context)
+            work = super().call_tool(name, arguments, context)
+            return await (work if context is None else _told(context, name, work))
 
-    return Server(name, **settings)
+    @asynccontextmanager
+    async def life(_server: MCPServer[Any]) -> AsyncIterator[None]:
+        async with calls.open():
+            yield
+
+    return Server(name, lifespan=life, **settings)
+
+
+async def _told(context: Any, name: str, work: Awaitable[Any]) -> Any:
+    """Do `work`, and say every few seconds that it goes on: clients give up on a call that says nothing."""
+
+    async def tell() -> None:
+        begin = anyio.current_time()
+        while True:
+            await anyio.sleep(BETWEEN_SIGNS_S)
+            passed_s = anyio.current_time() - begin
+            await context.report_progress(passed_s, message=f"{name}: at work for {passed_s:.0f} s")
+
+    failure = answer = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tell)
+        try:
+            answer = await work
+        except Exception as error:  # It leaves by itself, not as one of the group's.
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return answer
 
 
 def _wrong_argument(properties: Document, arguments: Document) -> str | None:
@@ -99,41 +135,10 @@ def _wrong_argument(properties: Document, arguments: Document) -> str | None:
     return None
 
 
-def _export(plan: _PLAN, to: _FORMAT, script: _SCRIPT = None, nearest: _NEAREST = False) -> Document:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "plan.json"
-        file.write_text(json.dumps(plan), encoding="utf-8")
-        try:
-            return api.export(ExportOptions(plan=file, to=to, script=script, nearest=nearest))
-        except InputError as error:
-            where = "plan" if error.where == str(file) else error.where
-            raise InputError(where=where, key=error.key, found=error.found, expected=error.expected) from None
-
-
-def _record(kind: Callable[..., CodeOptions], values: Document, store: Path | None) -> Any:
-    """The record of options. Raise InputError where it names code."""
-    options = kind(**values, store=store if store is not None and store.exists() else None)
-    named = options.user_code.named
-    if named:
-        expected = "a zoo name or a path to a config.json: a tool runs no code"
-        raise InputError(where="mcp", key="model", found=repr(named[0]), expected=expected)
-    return options
-
-
-def _parsed(text: str) -> Document:
-    document: Document = json.loads(text)
-    return document
-
-
-def _tool(function: Callable[..., Document], kind: type[Options]) -> Callable[..., Document]:
-    """`function` with the options of `kind` as its parameters, but for files and what runs something."""
+def _tool(calls: Calls, name: str, kind: type[Options]) -> Callable[..., Awaitable[Document]]:
+    """The tool with the options of `kind` as its parameters, but for files and what runs something."""
     taken = [entry for name, entry in entries(kind).items() if name not in LEFT_OUT and not _is_file(entry)]
-    parameters = [_parameter(entry) for entry in taken]
-    answering = _answering(function)
-    answering.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        sorted(parameters, key=lambda part: part.default is not part.empty), return_annotation=Document
-    )
-    return answering
+    return _answering(calls, name, [_parameter(entry) for entry in taken])
 
 
 def _is_file(entry: Entry) -> bool:
@@ -152,27 +157,19 @@ def _parameter(entry: Entry) -> inspect.Parameter:
     )
 
 
-_ONE_AT_A_TIME = Lock()
-"""Calls come in threads; the caches of the searches are for one."""
+def _answering(calls: Calls, name: str, parameters: Sequence[inspect.Parameter]) -> Callable[..., Awaitable[Document]]:
+    """What answers calls of a tool; its expected failures the client reads as the error of the call."""
 
-
-def _answering(function: Callable[..., Document]) -> Callable[..., Document]:
-    """`function`, whose expected failures the client reads as the error of the call."""
-
-    def answer(**values: Any) -> Document:
+    async def answer(**values: Any) -> Document:
         from mcp.server.mcpserver.exceptions import ToolError
 
-        with _ONE_AT_A_TIME:
-            try:
-                return _plain(function(**values))
-            except (InputError, NothingFits, MachineError) as error:
-                raise ToolError(str(error)) from error
+        try:
+            return await calls.answer(name, values)
+        except (InputError, NothingFits, MachineError) as error:
+            raise ToolError(str(error)) from error
 
-    answer.__name__ = function.__name__.strip("_")
-    answer.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+    answer.__name__ = name
+    answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        sorted(parameters, key=lambda part: part.default is not part.empty), return_annotation=Document
+    )
     return answer
-
-
-def _plain(document: Document) -> Document:
-    """What the client would read of it: lists for tuples."""
-    return _parsed(json.dumps(document, allow_nan=False))

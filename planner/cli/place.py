@@ -7,6 +7,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_action
+from planner.cli.later_output import of_start
 from planner.cli.place_output import print_placed
 
 
@@ -20,4 +21,4 @@ def _print(result: dict[str, Any], arguments: Namespace) -> None:
     if arguments.output is not None:
         beside = result["plan"]["cluster"]
         also = f" and {beside}" if beside != result["cluster"] else ""
-        print(f"written to {arguments.output}{also}")
+        print(f"written to {arguments.output}{also}{of_start(result)}")

@@ -79,11 +79,15 @@ def refuse_places(plan: Plan, place: Cluster, *, where: str) -> None:
     device in."""
     slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
     sites = [site.name for site in place.sites]
+    hosts = {site.name: frozenset(site.network.hosts) for site in place.sites}
     for rank, device in enumerate(plan.devices):
         key = f"devices[{rank}]"
         if device.site not in sites:
             expected = f"a site of {place.text}: {', '.join(sites)}"
             raise InputError(where=where, key=f"{key}.site", found=repr(device.site), expected=expected)
+        if device.host is not None and hosts[device.site] and device.host not in hosts[device.site]:
+            expected = f"a node of {device.site} in {place.text} (`estimate --cluster` takes another cluster)"
+            raise InputError(where=where, key=f"{key}.host", found=repr(device.host), expected=expected)
         slot = slot_at.get((device.site, device.node, device.index))
         if slot is None:
             stated = f"node {device.node}, index {device.index} of {device.site}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.pods import figure_7
+from bench.pods import figure_7, figure_14
 from bench.pods.__main__ import main
 from bench.pods.cases import BUSY, TABLE_1, free_nodes, lingjun, requests_of
 from planner.one_job.pods.methods import place_into_pods
@@ -60,3 +60,16 @@ def test_the_tables_have_a_line_for_every_setting_and_alpha() -> None:
 def test_an_unknown_experiment_is_refused() -> None:
     with pytest.raises(SystemExit):
         main(["figure-10"])
+
+
+def test_figure_14_draws_a_busy_cluster_and_predicts_from_the_past() -> None:
+    rows = [figure_14.Row(gpus=1 << n % 6, duration_s=600.0 * (1 + n % 40), virtual_cluster="") for n in range(400)]
+    jobs, age_s = figure_14.draw_jobs(rows, 0)
+    devices = figure_14.NODES * figure_14.SIZE
+    held = sum(job.devices for job in jobs if job.id in age_s)
+    assert figure_14.BUSY * devices <= held < (figure_14.BUSY + 0.01) * devices
+    assert [job.submit_s for job in jobs if job.planned is not None] == [figure_14.ARRIVAL_S]
+    assert sum(figure_14.network(0).levels[0].part_of.count(pod) for pod in range(figure_14.PODS)) == figure_14.NODES
+    past = figure_14.PastJobs(rows, {jobs[0].id: 12_000.0})
+    low_s, high_s = past.interval_s(jobs[0])
+    assert 0.0 < low_s <= past.submitted(jobs[0], 0.0) <= high_s <= 12_000.0

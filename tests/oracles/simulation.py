@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool, Reservation
 from profiles.cluster import SiteLink
+from profiles.network import Network
 
 Device = tuple[str, int, int]
 Speed = Callable[[Job, Grant], float | None]
@@ -39,6 +40,21 @@ class NaiveJob:
     def remaining_iterations(self) -> float:
         return self.left
 
+    @property
+    def placement(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        pieces: dict[str, dict[int, int]] = {}
+        for pool, node, index in self.devices:
+            pieces.setdefault(pool, {})[node] = pieces.setdefault(pool, {}).get(node, 0) | 1 << index
+        return {pool: tuple(sorted(nodes.items())) for pool, nodes in pieces.items()}
+
+
+@dataclass
+class NaiveNodes:
+    """The nodes of a pool as the view has them."""
+
+    counts: list[int]
+    down: set[int]
+
 
 @dataclass
 class NaiveRun:
@@ -51,6 +67,9 @@ class NaiveRun:
     checkpoint_interval_s: float
     now_s: float = 0.0
     site_links: tuple[SiteLink, ...] = ()
+    networks: Mapping[str, Network] = field(default_factory=dict)
+    planned: Mapping[str, Job] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     waiting: dict[str, NaiveJob] = field(default_factory=dict)
     running: dict[str, NaiveJob] = field(default_factory=dict)
     arrived: list[str] = field(default_factory=list)
@@ -72,6 +91,21 @@ class NaiveRun:
     def predicted_duration_s(self, job: Job) -> float | None:
         del job
         return None
+
+    def predicted_interval_s(self, job: Job) -> tuple[float, float] | None:
+        del job
+        return None
+
+    @property
+    def nodes(self) -> Mapping[str, NaiveNodes]:
+        free = {name: [device[1] for device in self.unused(name)] for name in self.pools}
+        return {
+            name: NaiveNodes(
+                counts=[free[name].count(node) for node in range(pool.nodes)],
+                down={node for other, node in self.down if other == name},
+            )
+            for name, pool in self.pools.items()
+        }
 
     @property
     def free(self) -> Mapping[str, int]:

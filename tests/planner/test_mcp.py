@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from bench.killed.processes import TOKEN, processes_with
 from planner import api
 from planner.cli.main import main
+from planner.shared.options.mcp import McpOptions
+from tests.processes import new_token, wait_until
 
 CASE: dict[str, Any] = {"model": "gpt-tiny", "cluster": "h100:1x2", "global_batch": 8}
 
@@ -23,14 +27,22 @@ def test_without_the_package_it_says_what_to_install(
     assert "pip install 'cellplan[mcp]'" in capsys.readouterr().err
 
 
-def ask(*calls: tuple[str, dict[str, Any]]) -> list[Any]:
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    mark = new_token()
+    monkeypatch.setenv(TOKEN, mark)
+    yield mark
+    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
+
+
+def ask(*calls: tuple[str, dict[str, Any]], call_limit: float = 300.0) -> list[Any]:
     """Return what the client gets: the tools, then the answer to each call; of `plan` None, the first answer's."""
     mcp = pytest.importorskip("mcp", reason="mcp is not installed", exc_type=ImportError)
     anyio = pytest.importorskip("anyio", reason="mcp is not installed")
     from planner.cli.mcp_server import make_server
 
     async def talk() -> list[Any]:
-        async with mcp.Client(make_server(None)) as client:
+        async with mcp.Client(make_server(McpOptions(call_limit=call_limit))) as client:
             answers = [await client.list_tools()]
             for name, values in calls:
                 filled = {
@@ -84,3 +96,39 @@ def test_what_no_tool_takes_is_refused() -> None:
     assert "unknown argument 'global_batches', expected global_batch, or another of" in unknown.content[0].text
     assert "tp: found true" in truth.content[0].text
     assert "unknown argument 'output'" in file.content[0].text
+
+
+ENDLESS: dict[str, Any] = {
+    "model": "deepseek-v3",
+    "cluster": "h100:64x8+a100-80gb:64x8+a40:64x8+v100:64x8",
+    "global_batch": 15360,
+    "lenient": True,
+}
+"""A search of minutes."""
+
+
+def test_a_long_call_can_be_given_up_and_others_go_on_beside_it(token: str) -> None:
+    mcp = pytest.importorskip("mcp", reason="mcp is not installed", exc_type=ImportError)
+    anyio = pytest.importorskip("anyio", reason="mcp is not installed")
+    from planner.cli.mcp_server import make_server
+
+    def working() -> int:
+        return sum("mcp_tools" in command for command in processes_with(token).values())
+
+    async def talk() -> None:
+        async with mcp.Client(make_server(McpOptions())) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, "plan", ENDLESS)
+                assert not (await client.call_tool("estimate", CASE)).is_error
+                before = working()
+                tasks.cancel_scope.cancel()
+            await anyio.to_thread.run_sync(lambda: wait_until(lambda: working() < before, "the search goes on"))
+            assert not (await client.call_tool("estimate", CASE)).is_error
+
+    anyio.run(talk)
+
+
+def test_a_call_that_takes_too_long_is_ended_and_says_so() -> None:
+    _, late = ask(("plan", ENDLESS), call_limit=2.0)
+    assert late.is_error
+    assert "not done after 2 s, and ended; cellplan mcp --call-limit SECONDS" in late.content[0].text

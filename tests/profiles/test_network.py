@@ -108,6 +108,10 @@ def test_the_short_form_is_the_same_record_as_levels(tmp_path: Path, pods: int, 
         (", names: [spare-a, spare-b]", "", r"nodes\[1\]\.names: found names of some groups of nodes"),
         ("link: ib-ndr400\n", "link: ib-ndr400\n      pods: 2\n", r"fabric\.pods: found 2, expected nothing beside"),
         ("hop_latency_s: 5", "hop_latency: 5", "found an unknown key 'hop_latency', expected 'hop_latency_s'"),
+        ("name: pod", r'name: "p\nSwitchName=x"', r"levels\[1\]\.name: found .*expected a name without control"),
+        ("name: middle", r'name: "m\e[31m"', r"parts\[1\]\.name: found .*expected a name without control"),
+        ("[spare-a, spare-b]", '[spare-a, ""]', r"nodes\[1\]\.names: found '', expected names of nodes"),
+        ("[spare-a, spare-b]", '[spare-a, "$(x)"]', r"nodes\[1\]\.names: found '\$\(x\)'"),
     ],
 )
 def test_wrong_trees_name_file_line_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:

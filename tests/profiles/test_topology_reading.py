@@ -109,6 +109,9 @@ def test_labels_of_kubernetes(tmp_path: Path) -> None:
     kueue = {"kind": "Topology", "spec": {"levels": [*levels, {"nodeLabel": "kubernetes.io/hostname"}]}}
     tree = read(json.dumps({**own, "items": [*own["items"], kueue]}), tmp_path)
     assert (by_name(tree), tree.levels) == (WANTED, ("rack", "hall"))
+    known["items"][2]["metadata"]["labels"]["cloud.provider.com/topology-block"] = ["b"]
+    with pytest.raises(InputError, match=r"node gpu3: label cloud.*block: found \['b'\], expected text"):
+        read(json.dumps(known), tmp_path)
     del known["items"][2]["metadata"]["labels"]["cloud.provider.com/topology-block"]
     with pytest.raises(InputError, match="node gpu3: found no label cloud"):
         read(json.dumps(known), tmp_path)
@@ -163,6 +166,17 @@ def test_wrong_switches_name_the_line(tmp_path: Path, old: str, new: str, messag
             "line 1: SwitchName s0: found 17 levels of switches above a node, expected at most 16",
         ),
         ("t.csv", f"host,{','.join(f'l{i}' for i in range(17))}\nn0{',x' * 17}\n", "found 17 levels"),
+        ("t.csv", "host,leaf\nn1,s1\nn2," + "x" * 200_000 + "\n", "line 3: found field larger than field limit"),
+        ("t.csv", "host,leaf\n" + "n,s\n" * 50_001, "found 50,001 nodes in a list, expected at most 50,000"),
+        ("t.csv", "host,leaf\nn1,s\x1b1\n", r"switch: found 's\\x1b1', expected a name without control characters"),
+        ("t.csv", "host,leaf\na;b,s1\n", "node: found 'a;b', expected names of nodes"),
+        ("t.conf", CONF + "SwitchName=s9 Nodes=gpu9 \\\n", "last line: found a backslash at its end"),
+        ("t.conf", "SwitchName=s1 Nodes=gpu[1-[2-3]]\n", "line 1: Nodes: found 'gpu"),
+        ("t.yaml", YAML + "#" * 2**21, "bytes in a YAML file, expected at most 2,097,152"),
+        ("t.json", '{"items": 5}', "items: found int, expected a list of nodes"),
+        ("t.json", '{"items": null}', "items: found NoneType"),
+        ("t.json", '{"items": [{"kind": "Topology", "spec": {"levels": 5}}]}', "spec.levels: found 5"),
+        ("t.json", '{"items": [{"kind": "Topology", "spec": {"levels": [5]}}]}', "each level's own nodeLabel"),
     ],
 )
 def test_other_wrong_files(tmp_path: Path, name: str, text: str, message: str) -> None:

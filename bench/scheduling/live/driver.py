@@ -19,6 +19,7 @@ from planner.many_jobs.simulation.run_state import RunState
 from planner.many_jobs.simulation.settings import Placement, Settings
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import FINISHED
+from planner.many_jobs.simulation.zones import next_in_calendar_s, turn_calendar
 from profiles.errors import InputError
 
 
@@ -89,9 +90,11 @@ class _Live:
                 self.before[id_] += self.machines.done(id_)
                 finish(run, self.on.pop(id_))
             happened = take_arrivals(run, run.clock.now_s) or bool(ended)
+            happened = turn_calendar(run, run.clock.now_s) or happened
             if self._is_due(happened=happened):
                 self._decide()
-            if not run.running and run.next_arrival == len(run.jobs) and self._stalls():
+            over = not run.running and not run.reservations and run.next_arrival == len(run.jobs)
+            if over and self._stalls():
                 for state in list(run.waiting.values()):
                     give_up(run, state, f"policy {run.policy.name} leaves it waiting for ever")
         done = ((number, self.before.get(job.id, 0)) for number, job in enumerate(run.jobs))
@@ -102,6 +105,7 @@ class _Live:
         """When the next thing is due that no machine tells."""
         run, round_s = self.run, self.run.settings.round_s
         next_s = run.jobs[run.next_arrival].submit_s if run.next_arrival < len(run.jobs) else math.inf
+        next_s = min(next_s, next_in_calendar_s(run))
         if round_s is None:
             return next_s
         if not (run.waiting or run.running):  # The first round is the one after the next arrival.
@@ -140,7 +144,7 @@ class _Live:
         """Decide and carry it out; again, as long as jobs end while they are being stopped."""
         run = self.run
         again = True
-        while again and (run.waiting or run.running or run.departed):
+        while again and (run.waiting or run.running or run.departed or run.planned):
             versions = {id_: state.version for id_, state in self.on.items()}
             decision = run.ask()
             run.totals.decisions += 1

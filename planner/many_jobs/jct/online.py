@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
 from planner.many_jobs.jct.groups import LAST
 from planner.many_jobs.jct.incremental import History
-from planner.many_jobs.jct.intervals import interval_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, interval_of
 from planner.many_jobs.jct.jobs import make_jobs
 from planner.many_jobs.jct.model import JctModel, predict
 from planner.many_jobs.jct.prepared import Prepared
@@ -72,6 +73,7 @@ class OnlinePredictor:
         self._done: list[_Seen] = []
         self._recent: dict[tuple[str, int] | None, deque[float]] = {}
         self._trained_s: float | None = None
+        self._intervals: dict[str, tuple[float, float]] = {}
 
     def submitted(self, job: Job, now_s: float) -> float:
         """Predicted seconds of running, by what is known now."""
@@ -81,14 +83,24 @@ class OnlinePredictor:
         self._running[job.id] = _Seen(id=job.id, submit_s=now_s, gpus=float(job.devices), row=tuple(row))
         if self._model is None:
             recent = self._recent.get((job.virtual_cluster, job.devices)) or self._recent.get(None)
+            self._intervals[job.id] = _held_by(recent or ())
             return float(np.median(recent)) if recent else self._setting.unknown_s
         features = np.array([row], np.float32)
-        return float(predict(self._model, features, None, loss=self._setting.loss, threads=1).point_s[0])
+        said = predict(self._model, features, None, loss=self._setting.loss, threads=1)
+        latest_s = said.high[0] * INTERVAL_S if said.high[0] < self._model.start.cap else math.inf
+        self._intervals[job.id] = float((said.low[0] - 1) * INTERVAL_S), float(latest_s)
+        return float(said.point_s[0])
+
+    def interval_s(self, job: Job) -> tuple[float, float]:
+        """Between which times the job was expected to run with 90% when it was submitted; before there is a model, what
+        the last finished ones that are asked then say of the next. Infinity above where that is open."""
+        return self._intervals[job.id]
 
     def finished(self, job: Job, now_s: float) -> None:
         """The job has ended; from now on its duration (`job.duration_s`, what the trace says) is known."""
         self._history.finished(job.id, now_s, job.duration_s)
         seen = self._running.pop(job.id)
+        del self._intervals[job.id]
         if self._setting.retrain_s is not None:
             self._done.append(replace(seen, finish_s=now_s, duration_s=job.duration_s))
         for key in (None, (job.virtual_cluster, job.devices)):
@@ -128,3 +140,15 @@ class OnlinePredictor:
             features=np.array([job.row for job in seen], np.float32),
             interval=interval_of(duration, self._cap),
         )
+
+
+def _held_by(recent: Collection[float]) -> tuple[float, float]:
+    """From the next to the shortest to the next to the longest of so many that the next one lies between them with at
+    least 90% if it is like them: of n, between two of them k apart with k / (n + 1). Open where they are too few."""
+    ordered = sorted(recent)
+    spare = math.floor((len(ordered) + 1) * 0.1)
+    if spare < 1:
+        return 0.0, math.inf
+    below = spare // 2
+    low_s = ordered[below - 1] if below else 0.0
+    return low_s, ordered[len(ordered) - (spare - below)]

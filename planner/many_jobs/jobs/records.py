@@ -7,10 +7,12 @@ live cluster) places the devices, counts time and restarts, and checks everythin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from typing import Protocol
 
 from profiles.cluster import SiteLink
+from profiles.network import Network
 from profiles.records import dataclass
 from profiles.vocabulary import DType
 
@@ -36,10 +38,21 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """That a job is planned: known at `known_s`, to come at `arrival_s` (both times of day). It may come sooner or
+    later than that; `cancelled`: it does not come, and its `submit_s` is when that is told."""
+
+    known_s: float
+    arrival_s: float
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job as it was submitted. `devices` of `pool` are what it asked for (its N_G); `iterations` its work, fixed
     before any policy runs. `duration_s` is what the trace says it took. `deadline_s` is a time of day like `submit_s`,
-    not a span. Higher `priority` goes first. `checkpoint_bytes` are written and read at every restart."""
+    not a span. Higher `priority` goes first. `checkpoint_bytes` are written and read at every restart. `planned`: it
+    was announced before. `preemptible`: it agreed to be suspended for others."""
 
     id: str
     submit_s: float
@@ -53,6 +66,9 @@ class Job:
     priority: int = 0
     deadline_s: float | None = None
     checkpoint_bytes: int = 0
+    # Not among what names a job in a checkpoint, which has them apart: jobs without them are what they always were.
+    planned: Announcement | None = field(default=None, repr=False)
+    preemptible: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +95,23 @@ class CellOption:
     assembly: tuple[str, ...]
 
 
+NodeCounts = tuple[tuple[int, int], ...]
+"""Nodes of a pool by number, each with how many of its devices."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """Devices for a job: so many of each pool, and the stages of the Cell it runs as (None: the fastest there).
 
     `planner` names who makes its plan (`planner.many_jobs.scheduling.sites.planners`), over several sites too; empty:
-    it runs as a Cell, on one pool.
+    it runs as a Cell, on one pool. `nodes`: of each pool the nodes, in the order of the ranks, with how many devices of
+    each; empty: who drives the policy places them, outside all reservations.
     """
 
     parts: tuple[tuple[str, int], ...]
     stages: int | None = None
     planner: str = ""
+    nodes: tuple[tuple[str, NodeCounts], ...] = ()
 
     @property
     def devices(self) -> int:
@@ -100,6 +122,28 @@ class Grant:
 def grant(pool: str, devices: int, stages: int | None = None) -> Grant:
     """Return a grant of `devices` on one pool, run as the Cell with so many `stages` (None: the fastest)."""
     return Grant(parts=((pool, devices),), stages=stages)
+
+
+def grant_on(pool: str, nodes: NodeCounts, stages: int | None = None) -> Grant:
+    """Return a grant of these devices of these nodes of one pool."""
+    return Grant(parts=((pool, sum(count for _, count in nodes)),), stages=stages, nodes=((pool, nodes),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A zone: whole `nodes` of a pool, in the order of the ranks, kept for a job until it starts, and no longer than
+    `until_s`. `arrival_s` is when the job should come (both times of day).
+
+    Others get devices there by grants that name the nodes, and where the zone is not `lent` by none. Who sits there
+    already stays until the policy says otherwise. Zones have no node in common.
+    """
+
+    job: str
+    pool: str
+    nodes: tuple[int, ...]
+    arrival_s: float
+    until_s: float
+    lent: bool = True
 
 
 class JobState(Protocol):
@@ -127,6 +171,21 @@ class JobState(Protocol):
 
     @property
     def restarts(self) -> int: ...
+    @property
+    def placement(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """Where it runs: of each pool its nodes, each with its devices there as bits; empty while it waits."""
+
+
+class NodeView(Protocol):
+    """The nodes of a pool, by number. Live, and not to be changed."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Free devices of each node; 0 of one that is down."""
+
+    @property
+    def down(self) -> Collection[int]:
+        """Nodes that have failed and are not repaired yet."""
 
 
 class CellBook(Protocol):
@@ -179,6 +238,24 @@ class View(Protocol):
     def site_links(self) -> Sequence[SiteLink]:
         """What joins the pools' sites; empty where there is one, or nothing joins them."""
 
+    @property
+    def nodes(self) -> Mapping[str, NodeView]:
+        """The nodes of each pool."""
+
+    @property
+    def networks(self) -> Mapping[str, Network]:
+        """The tree above the nodes of each pool, and their names, where they have any."""
+
+    @property
+    def planned(self) -> Mapping[str, Job]:
+        """Jobs that are announced and have neither come nor been cancelled, by id, in the order in which they became
+        known."""
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]:
+        """The zones, by the id of the job that each is for. One ends when its job starts, ends or is cancelled, and at
+        its `until_s`."""
+
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration of the job really takes under a grant; None where it does not fit."""
 
@@ -188,14 +265,20 @@ class View(Protocol):
     def predicted_duration_s(self, job: Job) -> float | None:
         """What a predictor of completion times says of the job as it was submitted; None: there is none."""
 
+    def predicted_interval_s(self, job: Job) -> tuple[float, float] | None:
+        """Between which times the predictor expects its duration with 90%, as it was submitted (infinity: it does not
+        say); None: there is no predictor, or one that says no intervals."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What changes: for each job named, its new grant (None: it is suspended); and who is dropped for good. A job that
-    is not named keeps what it has. All changes happen at once: what one gives up another may take."""
+    is not named keeps what it has. All changes happen at once: what one gives up another may take. `reservations`: new
+    zones, by the ids of their jobs (None: that zone ends); those not named stay."""
 
     grants: Mapping[str, Grant | None]
     dropped: tuple[str, ...] = ()
+    reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
 
 
 class Policy(Protocol):

@@ -10,10 +10,12 @@ from typing import Any
 
 from estimator.pricing.training import Training
 from planner.many_jobs.placement.placing import PlacedJob
+from planner.many_jobs.placement.pods import placed_plan
 from planner.many_jobs.sites.current_links import Route
 from planner.many_jobs.sites.records import Alternative
 from planner.one_job.explicit.whole import describe_training
 from planner.one_job.site_pods.describing import describe_pod_ways, describe_pods, describe_pods_score
+from planner.one_job.site_pods.placing import PlanInPods
 from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
@@ -62,18 +64,22 @@ def describe_placed(
     }
 
 
-def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
-    """Write the plan to `path`, and the cluster beside it where its links are not those of the cluster file: the plan
-    then names that one, so that `estimate --plan` finds the same links. Return the plan, and the cluster's file if one
-    was written."""
+def save_placed(job: PlacedJob, path: Path, reserved: PlanInPods | None = None) -> tuple[Plan, Path | None]:
+    """Write the plan to `path` (that of a later start where nodes are `reserved` for one), and the cluster beside it
+    where its links are not those of the cluster file: the plan then names that one, so that `estimate --plan` finds the
+    same links. Return the job's plan, and the cluster's file if one was written."""
+    plan = job.plan
+    later = None
+    if reserved is not None:
+        later = placed_plan(reserved, reference=plan.model.reference, assumptions=plan.assumptions)
     if not job.ground.measured:
-        save_plan(job.plan, path)
-        return job.plan, None
+        save_plan(later or plan, path)
+        return plan, None
     beside = path.with_name(f"{path.stem}.cluster.yaml")
     head = f"# {job.ground.cluster.text}, with its links between sites as {path.name} was made on.\n"
     write_atomically(beside, head + yaml_text(describe_cluster(job.ground.cluster)))
-    plan = replace(job.plan, cluster=str(beside))
-    save_plan(plan, path)
+    plan = replace(plan, cluster=str(beside))
+    save_plan(plan if later is None else replace(later, cluster=str(beside)), path)
     return plan, beside
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,25 @@ from typing import Any
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.training import over_limits
+from models_zoo.model import Model
+from planner.many_jobs.placement.free_now import cluster_now, occupancy_of
+from planner.many_jobs.placement.free_seats import free_places
+from planner.many_jobs.placement.later import PlacedPlan, look_later
 from planner.many_jobs.placement.pods import placed_plan, wishes_of
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import setup_of_plan
 from planner.one_job.explicit.whole import describe_training, read_whole
+from planner.one_job.launchers.node_layout import job_name
 from planner.one_job.planning.whole_training import train_plan
 from planner.one_job.site_pods.describing import describe_pod_ways, describe_pods, describe_pods_score
-from planner.one_job.site_pods.placing import PlanInPods, place_plan
+from planner.one_job.site_pods.least_time import Evaluate
+from planner.one_job.site_pods.placing import place_plan
 from planner.shared.inputs import load_place, open_existing
 from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
-from profiles.cluster import Cluster, DeviceSlot
+from profiles.cluster import Cluster
 from profiles.errors import InputError, NothingFits
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
@@ -40,28 +44,26 @@ def place_existing(options: PlaceOptions, path: Path) -> dict[str, Any]:
     started = time.perf_counter()
     plan, whole = load_plan(path), read_whole(options)
     with open_existing(options.store) as store:
-        in_pods = _in_pods(plan, options, store, str(path))
-    cluster = in_pods.setup.cluster
+        placed_setup = _placed(plan, options, store, str(path))
+        later = look_later(placed_setup, options, whole)
+    in_pods, cluster = placed_setup.in_pods, placed_setup.setup.cluster
+    assert in_pods is not None, "a plan in pods"
     placed = placed_plan(in_pods, reference=plan.model.reference, assumptions=plan.assumptions)
     training = None if whole is None else train_plan(whole, placed, cluster)
     if options.output is not None:
-        save_plan(placed, options.output)
+        reserved = later.reserved if options.reserve else None
+        written = placed
+        if reserved is not None:
+            written = placed_plan(reserved, reference=plan.model.reference, assumptions=plan.assumptions)
+        save_plan(written, options.output)
     described = {
-        "model": placed.model.name,
-        "cluster": cluster.text,
-        "method": options.method,
-        "step": "the plan's own sites",
-        "proved": False,
-        "local": None,
-        "sites": _sites(placed),
+        **describe_existing(placed, cluster, options.method, "the plan's own sites"),
         "pods": describe_pods(in_pods),
-        "links": [],
-        "routes": [],
-        "plan": json.loads(plan_to_json(placed)),
-        "score": _score(placed) | {"pods": describe_pods_score(in_pods, options.pods_method)},
+        "score": score_of_plan(placed) | {"pods": describe_pods_score(in_pods, options.pods_method)},
         "training": None if training is None else describe_training(training),
         "alternatives": describe_pod_ways(in_pods, options.alternatives),
         "timing": {"read_s": None, "choose_s": None, "plan_s": None, "pods_s": time.perf_counter() - started},
+        **later.describe(options, job_name(placed)),
     }
     over = () if whole is None or training is None else over_limits(whole, training)
     if over:
@@ -69,7 +71,28 @@ def place_existing(options: PlaceOptions, path: Path) -> dict[str, Any]:
     return described
 
 
-def _in_pods(plan: Plan, options: PlaceOptions, store: ProfileStore | None, where: str) -> PlanInPods:
+def describe_existing(plan: Plan, cluster: Cluster, method: str, step: str) -> dict[str, Any]:
+    """Return what the answer of `place` says of a plan whose sites are its own, whatever was done with it."""
+    return {
+        "model": plan.model.name,
+        "cluster": cluster.text,
+        "method": method,
+        "step": step,
+        "proved": False,
+        "local": None,
+        "sites": _sites(plan),
+        "pods": [],
+        "links": [],
+        "routes": [],
+        "plan": json.loads(plan_to_json(plan)),
+        "score": score_of_plan(plan) | {"pods": None},
+        "training": None,
+        "alternatives": [],
+    }
+
+
+def load_plan_place(plan: Plan, options: PlaceOptions, store: ProfileStore | None, where: str) -> tuple[Model, Cluster]:
+    """Return the model of a plan and the cluster that it is to be placed on, all of it free."""
     model = load_plan_model(plan, where=where)
     cluster = load_place(
         options.cluster or plan.cluster,
@@ -80,12 +103,20 @@ def _in_pods(plan: Plan, options: PlaceOptions, store: ProfileStore | None, wher
         optimizer=plan.optimizer,
         margin=options.memory_margin,
     )
-    if options.free is not None:
-        from planner.one_job.free_devices.reading import cluster_with_free
+    return model, cluster
 
-        cluster = cluster_with_free(cluster, options.free, lenient=options.lenient)
-    setup = setup_of_plan(plan, model, cluster, free_places(plan, cluster, where), where=where)
-    price = partial(evaluate, pricing=Pricing()) if store is None else partial(evaluate_with_store, store=store)
+
+def pricing_by(store: ProfileStore | None) -> Evaluate:
+    """Return what prices setups with what the store has measured, or without."""
+    return partial(evaluate, pricing=Pricing()) if store is None else partial(evaluate_with_store, store=store)
+
+
+def _placed(plan: Plan, options: PlaceOptions, store: ProfileStore | None, where: str) -> PlacedPlan:
+    model, base = load_plan_place(plan, options, store, where)
+    occupancy = occupancy_of(base, options)
+    cluster = cluster_now(base, options, occupancy, len(plan.devices))
+    setup = setup_of_plan(plan, model, cluster, free_places(_wanted(plan, cluster), cluster, where), where=where)
+    price = pricing_by(store)
     in_pods = place_plan(setup, price, wishes_of(options))
     if isinstance(in_pods, Infeasible):
         raise NothingFits(f"{where} on {cluster.text}: {in_pods.reason}", result=in_pods)
@@ -93,37 +124,15 @@ def _in_pods(plan: Plan, options: PlaceOptions, store: ProfileStore | None, wher
         said = in_pods.notes[0] if in_pods.notes else f"{cluster.text} has no pods"
         expected = "a plan of whole nodes on a cluster with pods: --topology FILE, or levels of its fabric"
         raise InputError(where=where, key="--plan", found=said, expected=expected)
-    return in_pods
+    return PlacedPlan(
+        setup=in_pods.setup, evaluation=in_pods.evaluation, in_pods=in_pods, evaluate=price, occupancy=occupancy
+    )
 
 
-def free_places(plan: Plan, cluster: Cluster, where: str) -> tuple[DeviceSlot, ...]:
-    """Return a free device for every rank in its own site (in the only one, where the cluster has one), whole nodes
-    first. Raise InputError for a site that the cluster lacks, NothingFits for too few free devices of a type."""
-    free: defaultdict[tuple[str, str], list[DeviceSlot]] = defaultdict(list)
-    for slot in _whole_nodes_first(cluster):
-        free[slot.site, slot.device].append(slot)
+def _wanted(plan: Plan, cluster: Cluster) -> list[tuple[str, str]]:
+    """The site and device type of every rank; of a cluster of one site that one."""
     single = cluster.sites[0].name if len(cluster.sites) == 1 else None
-    names = [site.name for site in cluster.sites]
-    wanted = Counter((single or device.site, device.device) for device in plan.devices)
-    for (site, device), count in wanted.items():
-        if site not in names:
-            expected = f"a site of {cluster.text}: {', '.join(names)}"
-            raise InputError(where=where, key="devices[].site", found=repr(site), expected=expected)
-        here = len(free[site, device])
-        if here < count:
-            types = Counter(slot.device for slot in cluster.free_slots if slot.site == site and slot.device != device)
-            others = "".join(f"; {number} {name} are free, too" for name, number in types.items())
-            said = f"{count} {device} wanted, {here} free in {site}: {count - here} too few"
-            raise NothingFits(
-                f"{where} on {cluster.text}: {said}{f'; free of other types: {others}' if others else ''}"
-            )
-    lines = {key: iter(slots) for key, slots in free.items()}
-    return tuple(next(lines[single or device.site, device.device]) for device in plan.devices)
-
-
-def _whole_nodes_first(cluster: Cluster) -> Sequence[DeviceSlot]:
-    free = Counter((slot.site, slot.node) for slot in cluster.free_slots)
-    return sorted(cluster.free_slots, key=lambda slot: free[slot.site, slot.node] < cluster.group_of(slot).devices)
+    return [(single or device.site, device.device) for device in plan.devices]
 
 
 def _sites(plan: Plan) -> list[dict[str, Any]]:
@@ -141,7 +150,8 @@ def _sites(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _score(plan: Plan) -> dict[str, Any]:
+def score_of_plan(plan: Plan) -> dict[str, Any]:
+    """Return the score of a plan whose sites are its own."""
     estimate, basis = plan.estimate, plan.provenance
     used = list(dict.fromkeys(device.site for device in plan.devices))
     return {

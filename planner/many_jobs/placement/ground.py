@@ -12,6 +12,7 @@ from planner.many_jobs.sites.records import Demand, Share
 from planner.many_jobs.sites.state import SiteTable
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
+from planner.one_job.free_devices.coming_free import Occupancy
 from planner.one_job.search.spaces.request import SearchRequest
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
@@ -20,13 +21,14 @@ from profiles.records import dataclass
 @dataclass(frozen=True, kw_only=True)
 class Ground:
     """What a job is placed on: the search's request on all that is free, the links as they are now, what was measured
-    of them, and the topology of the cluster file."""
+    of them, the topology of the cluster file, and what comes free later, where that was asked."""
 
     request: SearchRequest
     demand: Demand
     table: SiteTable
     filed: Topology
     links: tuple[LinkNow, ...]
+    occupancy: Occupancy | None = None
 
     @property
     def cluster(self) -> Cluster:

@@ -16,10 +16,11 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import TracedLayer
-from models_zoo.model import Model
 from planner.many_jobs.placement.candidates import equal_choices
+from planner.many_jobs.placement.free_now import cluster_now, occupancy_of
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
-from planner.many_jobs.placement.pods import granted_in, plan_in_pods, seated_in
+from planner.many_jobs.placement.later import PlacedPlan
+from planner.many_jobs.placement.pods import granted_in, plan_in_pods, seated_in, wishes_of
 from planner.many_jobs.placement.shortage import explain_no_plan
 from planner.many_jobs.sites.choosing import DEFAULT, place_on_sites
 from planner.many_jobs.sites.current_links import Route, routes_between, with_topology
@@ -35,6 +36,7 @@ from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.search.varied import with_cluster
+from planner.one_job.site_pods.least_time import Evaluate
 from planner.one_job.site_pods.placing import PlanInPods
 from planner.shared.inputs import open_existing, place_of
 from planner.shared.options.choices import off_defaults_sentence
@@ -54,7 +56,7 @@ class PlacedJob:
     """A job's sites and devices with its plan. `tried`: seconds of an iteration on other choices that were as good
     (None: no plan fits). `between_s` is what of an iteration would go if links between sites took
     no time. `routes` are ways over other sites between those chosen. `in_pods` is how the plan sits in the pods of its
-    sites, where these have any."""
+    sites, where these have any, `price` what prices plans there."""
 
     ground: Ground
     placement: SitePlacement
@@ -64,6 +66,7 @@ class PlacedJob:
     between_s: float
     routes: tuple[Route, ...]
     timing: Mapping[str, float]
+    price: Evaluate
     in_pods: PlanInPods | None = None
 
     @cached_property
@@ -71,6 +74,18 @@ class PlacedJob:
         """As the plan file has it, what was assumed of sites and links among its assumptions."""
         plan = self.across.plan
         return replace(plan, assumptions=(*plan.assumptions, *self._assumed()))
+
+    @property
+    def placed_plan(self) -> PlacedPlan:
+        """The plan where it was placed, as what comes later is told of it."""
+        best = self.across.best
+        return PlacedPlan(
+            setup=best.setup,
+            evaluation=best.evaluation,
+            in_pods=self.in_pods,
+            evaluate=self.price,
+            occupancy=self.ground.occupancy,
+        )
 
     @property
     def sites_used(self) -> tuple[str, ...]:
@@ -107,13 +122,15 @@ def place_model(options: PlaceOptions) -> PlacedJob:
     started = time.perf_counter()
     with open_existing(options.store) as opened:
         ground = read_ground(options, store=opened)
+    wishes_of(options)  # What is wrong with them is told before the work.
     read_s = time.perf_counter() - started
     placement, slots = choose_devices(ground, options.sites_method)
     equal = equal_choices(ground, placement) if options.sites_method == DEFAULT else (placement,)
     chosen_s = time.perf_counter() - started
     placement, slots, across, tried = _fastest(ground, equal, options, slots)
     planned_s = time.perf_counter() - started
-    in_pods = plan_in_pods(across.best.setup, partial(evaluate, pricing=pricing_of(ground.request.spaces)), options)
+    price = partial(evaluate, pricing=pricing_of(ground.request.spaces))
+    in_pods = plan_in_pods(across.best.setup, price, options)
     if in_pods is not None:
         across, slots = seated_in(across, in_pods), granted_in(in_pods, slots)
     return PlacedJob(
@@ -131,6 +148,7 @@ def place_model(options: PlaceOptions) -> PlacedJob:
             "pods_s": time.perf_counter() - started - planned_s,
         },
         in_pods=in_pods,
+        price=price,
     )
 
 
@@ -160,7 +178,10 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
         raise InputError(
             where="place", key="MODEL", found="a traced module", expected="a model of the zoo, or a config.json"
         )
-    place = _load_cluster(loaded, options, store)
+    base = place_of(options.cluster, loaded, options, store=store)
+    occupancy = occupancy_of(base, options)
+    assert options.devices is not None, "without a plan the options have it"
+    place = cluster_now(base, options, occupancy, options.devices)
     table, filed = table_of_cluster(place), table_of_cluster(place).topology
     topology, links = _links(filed, options)
     demand = Demand(
@@ -173,12 +194,12 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
     placed = place_on_sites(table, demand)
     if isinstance(placed, NoSites):
         raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
-    request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded)
+    request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded, place=place)
     request = with_prices(request, prices_of(options))
     request = replace(request, assumptions=(*off_defaults_sentence(options), *request.assumptions))
     if topology is not filed:
         request = with_cluster(request, with_topology(request.cluster, topology))
-    return Ground(request=request, demand=demand, table=table, filed=filed, links=links)
+    return Ground(request=request, demand=demand, table=table, filed=filed, links=links, occupancy=occupancy)
 
 
 def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[DeviceSlot, ...]]:
@@ -204,15 +225,6 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
     if not isinstance(near, Evaluation):
         raise RuntimeError(f"a plan that can be had cannot with faster links: {near.reason}")
     return max(0.0, across.best.time_s - near.iteration_time_s)
-
-
-def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | None) -> Cluster:
-    place = place_of(options.cluster, model, options, store=store)
-    if options.free is None:
-        return place
-    from planner.one_job.free_devices.reading import cluster_with_free
-
-    return cluster_with_free(place, options.free, lenient=options.lenient)
 
 
 def _links(filed: Topology, options: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:

@@ -10,7 +10,7 @@ from planner.many_jobs.sites.tpa_pipes import Priced
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.site_pods.axis_spread import narrow_groups_apart
 from planner.one_job.site_pods.least_time import Evaluate
-from planner.one_job.site_pods.placing import TIME, PlanInPods, PodWishes, place_plan
+from planner.one_job.site_pods.placing import TIME, PlanInPods, PodWishes, database, place_plan
 from planner.shared.options.place import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
@@ -19,7 +19,9 @@ from profiles.vocabulary import Infeasible
 
 
 def wishes_of(options: PlaceOptions) -> PodWishes:
-    """Return what the options ask for of pods."""
+    """Return what the options ask for of pods. Raise InputError for a database that is none."""
+    if options.affinity is not None:
+        database(options.affinity)
     return PodWishes(
         method=options.pods_method,
         alpha=options.alpha,
@@ -49,12 +51,16 @@ def plan_in_pods(setup: Setup, evaluate: Evaluate, options: PlaceOptions) -> Pla
         if asked and not placed.sites:
             raise NothingFits(f"{setup.cluster.text}: {placed.notes[0]}", result=placed.notes)
         return placed
-    if asked:
-        by_method = options.pods_method != TIME
-        asked_for = options.pods_method if by_method else " ".join(options.max_spread)
-        expected = "a cluster with pods: --topology FILE, or levels of its fabric (docs/network.md)"
-        key = "--method" if by_method else "--max-spread"
-        raise InputError(where="place", key=key, found=f"{asked_for} on {setup.cluster.text}", expected=expected)
+    of_pods = {
+        "--method": options.pods_method if options.pods_method != TIME else None,
+        "--max-spread": " ".join(options.max_spread) or None,
+        "--alpha": options.alpha,
+        "--affinity": options.affinity,
+    }
+    for key, value in of_pods.items():
+        if value is not None:
+            expected = "a cluster with pods: --topology FILE, or levels of its fabric (docs/network.md)"
+            raise InputError(where="place", key=key, found=f"{value} on {setup.cluster.text}", expected=expected)
     return None
 
 

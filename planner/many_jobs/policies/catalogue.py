@@ -13,6 +13,7 @@ from planner.many_jobs.jobs.records import Policy
 from profiles.errors import InputError
 
 POLICIES: dict[str, str] = {
+    "arnold": "planner.many_jobs.policies.arnold:Arnold",
     "easy-backfill": "planner.many_jobs.policies.backfill:EasyBackfill",
     "elasticflow": "planner.many_jobs.policies.elasticflow:ElasticFlow",
     "elasticflow-ls": "planner.many_jobs.policies.elasticflow:ElasticFlowLs",

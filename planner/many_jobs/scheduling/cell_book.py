@@ -14,7 +14,7 @@ from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
 
-from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
+from estimator.cells.cell import CellEstimate, CellFailure, CellRules, ChosenCell, choose_cell, estimate_cell
 from estimator.cells.estimate import LinkTablesFor, LookupFor
 from estimator.cells.job import Job as TrainingJob
 from estimator.cells.job import cell_recipe
@@ -134,7 +134,8 @@ class EstimatedCells:
         """One Cell; None where it does not fit."""
         key = (workload, pool, devices, stages)
         if key not in self._cells:
-            cell = self.estimate(workload, pool, devices, stages)
+            pricing = self._pricing(workload, pool, devices)
+            cell = choose_cell(pricing, self._first(pool, devices), stages, self.rules)
             self._cells[key] = (
                 CellOption(
                     pool=pool,
@@ -143,7 +144,7 @@ class EstimatedCells:
                     iteration_time_s=cell.iteration_time_s,
                     assembly=cell.assembly,
                 )
-                if isinstance(cell, CellEstimate)
+                if isinstance(cell, ChosenCell)
                 else None
             )
         return self._cells[key]
@@ -265,7 +266,7 @@ class EstimatedCells:
             options = pricing.options(place, dp=devices, tp=1)
             if not isinstance(options, Infeasible):
                 fastest = min(options, key=lambda option: option.time_s * count + option.tail_s)
-                return pricing.evaluate([fastest.setup], micro_batch)[1].iteration_time_s
+                return pricing.iteration_s([fastest], micro_batch)
         return None
 
     def _job(self, workload: Workload) -> TrainingJob:

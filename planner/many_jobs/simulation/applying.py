@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from math import isfinite
 
 from planner.many_jobs.jobs.records import Decision, Grant
-from planner.many_jobs.simulation.placing import Pieces, shrink
+from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
+from planner.many_jobs.simulation.zones import (
+    check_named,
+    check_nodes,
+    end_zone,
+    given_back,
+    kept_pieces,
+    sits_on,
+    zones_after,
+)
 
 Change = tuple[ActiveJob, Grant]
 
@@ -19,9 +28,11 @@ def apply_decision(run: RunState, decision: Decision) -> bool:
     changed anything."""
     stops, changes = _read(run, decision)
     dropped = _read_dropped(run, decision, stops) if decision.dropped else {}
-    if not stops and not changes and not dropped:
+    if not stops and not changes and not dropped and not decision.reservations:
         return False
     _check_devices(run, stops, changes)
+    zones_after(run, decision, (state.job.id for state, _ in changes), dropped)
+    check_nodes(run, stops, changes)
     for state in stops:
         _stop(run, state)
         if state.job.id not in dropped:
@@ -33,7 +44,7 @@ def apply_decision(run: RunState, decision: Decision) -> bool:
         end_job(run, state, DROPPED)
     came_back = {state.job.id: _release(run, state, grant) for state, grant in changes}
     if len(changes) > 1:
-        changes.sort(key=lambda change: -change[1].devices)
+        changes.sort(key=lambda change: (not change[1].nodes, -change[1].devices))
     for state, grant in changes:
         _start(run, state, grant, came_back[state.job.id])
     return True
@@ -78,6 +89,8 @@ def _same(run: RunState, state: ActiveJob, grant: Grant) -> bool:
     have = state.grant
     if have is None or have.parts != grant.parts or have.planner != grant.planner:
         return False
+    if grant.nodes and not sits_on(state, grant):
+        return False
     if have.stages == grant.stages:
         return True
     if len(grant.parts) != 1 or None not in (have.stages, grant.stages):
@@ -95,6 +108,8 @@ def _check_grant(run: RunState, state: ActiveJob, grant: Grant) -> None:
             raise run.error(id_, f"{count} devices of {pool}", "a whole number of 1 or more")
     if not parts or (len(parts) > 1 and len({pool for pool, _ in parts}) != len(parts)):
         raise run.error(id_, f"a grant of {describe(grant) or 'nothing'}", "some devices, and each pool once")
+    if grant.nodes:
+        check_named(run, id_, grant)
     if run.iteration_s(state.job, grant, None) is None:
         raise run.error(id_, f"a grant of {describe(grant)}", "one where the job fits")
 
@@ -120,27 +135,19 @@ def _check_devices(run: RunState, stops: list[ActiveJob], changes: list[Change])
 
 
 def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Pieces] | None:
-    """Take from the job what it does not keep under its new grant; returns what it keeps, None if it only starts. A
-    part of as many devices stays, a smaller one keeps its fullest nodes, a larger one is placed anew."""
+    """Take from the job what it does not keep under its new grant (`kept_pieces`); returns what it keeps, None if it
+    only starts."""
     if state.grant is None:
         state.settle()
         run.stop_waiting(state)
         return None
     _close(run, state)
     del run.running[state.job.id]
-    wanted = dict(grant.parts)
-    kept: dict[str, Pieces] = {}
-    for pool, count in state.grant.parts:
-        pieces = state.placement[pool]
-        left = wanted.get(pool, 0)
-        if left == count:
-            kept[pool] = pieces
-            continue
-        rest = pieces
-        if 0 < left < count:
-            kept[pool], rest = shrink(pieces, left)
+    kept = kept_pieces(state, grant)
+    for pool, pieces in state.placement.items():
+        rest = given_back(pieces, kept.get(pool, ()))
         run.nodes[pool].give(rest)
-        run.free[pool] += count - (left if left < count else 0)
+        run.free[pool] += sum(mask.bit_count() for _, mask in rest)
     run.totals.held -= state.held
     return kept
 
@@ -148,13 +155,14 @@ def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Piec
 def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pieces] | None) -> None:
     """Place the job under its new grant and let it run."""
     placement: dict[str, Pieces] = {}
-    held = 0
+    held, named = 0, dict(grant.nodes)
     for pool, count in grant.parts:
         held += count
         if kept and pool in kept:
             placement[pool] = kept[pool]
         else:
-            placement[pool] = run.nodes[pool].take(count)
+            nodes = run.nodes[pool]
+            placement[pool] = nodes.take_on(named[pool]) if named else nodes.take(count)
             run.free[pool] -= count
     now_s, job = run.clock.now_s, state.job
     iteration_s = run.iteration_s(job, grant, placement)
@@ -293,6 +301,7 @@ def give_up(run: RunState, state: ActiveJob, reason: str) -> None:
     """A waiting job will never end: it leaves, unfinished."""
     state.settle()
     run.stop_waiting(state)
+    end_zone(run, state.job.id)
     fill_row(run, state, UNFINISHED)
     run.given_up[state.index] = reason
     run.departed.append(state.job.id)

@@ -7,6 +7,7 @@ from the same jobs in the same order.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from array import array
@@ -16,20 +17,26 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
-from planner.many_jobs.jobs.records import Grant
+from planner.many_jobs.jobs.records import Grant, Reservation
 from planner.many_jobs.simulation.applying import expect_end
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import FAIL, REPAIR, RESTARTED, RunState
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import FINISHED, JobTable, Totals
+from planner.many_jobs.simulation.zones import bar_nodes, resume_announcements
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
 from profiles.limits import LIMITS
 
-SCHEMA = "cellplan.simulation-checkpoint/2"
+SCHEMA = "cellplan.simulation-checkpoint/3"
+SCHEMAS = ("cellplan.simulation-checkpoint/2", SCHEMA)
+"""Those that are read. In the second there were no reservations and no nodes named in grants, and no predictor said
+intervals."""
 
 _STATE_FIELDS = tuple(
-    name for name in ActiveJob.__slots__ if name not in ("clock", "grant", "index", "job", "placement")
+    name
+    for name in ActiveJob.__slots__
+    if name not in ("clock", "grant", "index", "job", "placement", "predicted_interval_s")
 )
 """What of a job is a plain figure."""
 
@@ -52,7 +59,7 @@ class CheckpointWriter:
 
 def fingerprint(run: RunState) -> str:
     """A hash of all that must be the same for a run to go on: jobs, pools, the policy's name, and what settings bear on
-    the result. The Cells and a truth of one's own are taken on trust."""
+    the result. The Cells, the networks and a truth of one's own are taken on trust."""
     settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
@@ -72,6 +79,8 @@ def fingerprint(run: RunState) -> str:
     digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
     for job in run.jobs:
         digest.update(repr(job).encode())
+        if job.planned is not None or job.preemptible:
+            digest.update(repr((job.planned, job.preemptible)).encode())
     return digest.hexdigest()
 
 
@@ -98,6 +107,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
         "series": [write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
+        "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
     }
 
@@ -116,6 +126,8 @@ def _write_state(state: ActiveJob) -> dict[str, Any]:
         "grant": None if grant is None else asdict(grant),
         "placement": dict(state.placement),
         **{name: getattr(state, name) for name in _STATE_FIELDS},
+        "predicted_interval_s": state.predicted_interval_s
+        and [None if math.isinf(time_s) else time_s for time_s in state.predicted_interval_s],
     }
 
 
@@ -143,7 +155,7 @@ def resume(run: RunState) -> bool:
     if file is None or not file.resume or not file.path.exists():
         return False
     document, where = read_json(file.path, limit=LIMITS.checkpoint_bytes), str(file.path)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") not in SCHEMAS:
         stated = document.get("schema") if isinstance(document, dict) else "something else"
         raise InputError(where=where, key="schema", found=stated, expected=SCHEMA)
     stated_hash = document.pop("sha256", None)
@@ -189,6 +201,11 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
             run.pools[pool] = replace(run.pools[pool], devices=run.pools[pool].devices - size)
     for name, count in document["violations"].items():
         run.nodes[name].violations = count
+    resume_announcements(run)
+    for written in document["reservations"] if document["schema"] == SCHEMA else ():
+        zone = Reservation(**(written | {"nodes": tuple(written["nodes"])}))
+        run.reservations[zone.job] = zone
+    bar_nodes(run)
     for written in document["waiting"]:
         state = _read_state(run, written)
         run.waiting[state.job.id] = state
@@ -206,9 +223,14 @@ def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
     state = ActiveJob(run.jobs[written["job"]], written["job"], run.clock, reference_s=0.0, jobs_before=0.0)
     for name in _STATE_FIELDS:
         setattr(state, name, written[name])
+    interval = written.get("predicted_interval_s")
+    if interval is not None:
+        low_s, high_s = interval
+        state.predicted_interval_s = low_s, math.inf if high_s is None else high_s
     if written["grant"] is not None:
         parts = tuple((pool, count) for pool, count in written["grant"]["parts"])
-        state.grant = Grant(**(written["grant"] | {"parts": parts}))
+        nodes = tuple((pool, tuple(map(tuple, counts))) for pool, counts in written["grant"].get("nodes", ()))
+        state.grant = Grant(**(written["grant"] | {"parts": parts, "nodes": nodes}))
     placement: dict[str, Pieces] = {}
     for pool, pieces in written["placement"].items():
         placement[pool] = tuple((node, mask) for node, mask in pieces)

@@ -27,9 +27,10 @@ from planner.many_jobs.simulation.checkpoint import CheckpointWriter, resume
 from planner.many_jobs.simulation.failures import check_listed, up_time_s
 from planner.many_jobs.simulation.result import Result, make_result
 from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
-from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.simulation.settings import IntervalPredictor, Settings
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import UNFINISHED
+from planner.many_jobs.simulation.zones import next_in_calendar_s, turn_calendar, withdraw
 from profiles.errors import InputError
 
 STALLED_DECISIONS = 1000
@@ -112,6 +113,7 @@ def _run(run: RunState, keeper: CheckpointWriter | None) -> bool:
         run.clock.now_s = now_s
         happened = _take_events(run, now_s)
         happened = take_arrivals(run, now_s) or happened
+        happened = turn_calendar(run, now_s) or happened
         if settings.round_s is None:
             if happened:
                 _decide(run)
@@ -152,6 +154,7 @@ def _next_time(run: RunState) -> float:
     next_s = events[0][0] if events else math.inf
     if run.next_arrival < len(run.jobs):
         next_s = min(next_s, run.jobs[run.next_arrival].submit_s)
+    next_s = min(next_s, next_in_calendar_s(run))
     round_s = run.settings.round_s
     if round_s is None:
         return next_s
@@ -198,9 +201,14 @@ def take_arrivals(run: RunState, now_s: float) -> bool:
     first = number
     while number < len(jobs) and jobs[number].submit_s <= now_s:
         job = jobs[number]
+        if job.planned is not None and withdraw(run, number):
+            number += 1
+            continue
         state = ActiveJob(job, number, run.clock, reference_s=asked_s(run, job), jobs_before=run.totals.jobs_s)
         if run.settings.predictor is not None:
             state.predicted_s = run.settings.predictor.submitted(job, now_s)
+            if isinstance(run.settings.predictor, IntervalPredictor):
+                state.predicted_interval_s = run.settings.predictor.interval_s(job)
         run.wait(state)
         run.arrived.append(job.id)
         number += 1
@@ -218,7 +226,7 @@ def asked_s(run: RunState, job: Job) -> float:
 
 
 def _decide(run: RunState) -> None:
-    if not (run.waiting or run.running or run.arrived or run.departed):
+    if not (run.waiting or run.running or run.arrived or run.departed or run.planned):
         return
     idle = run.totals.producing == 0 and run.next_arrival == len(run.jobs)
     run.stalled = run.stalled + 1 if idle else 0

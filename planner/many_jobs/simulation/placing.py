@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
+from planner.many_jobs.jobs.records import NodeCounts
+from planner.many_jobs.scheduling.node_choice import FreeNodes, fewest_nodes
+
 Pieces = tuple[tuple[int, int], ...]
 """Nodes' numbers, each with its devices as bits."""
 
@@ -18,7 +21,7 @@ Pieces = tuple[tuple[int, int], ...]
 class PoolNodes:
     """The devices of one pool. A violation is a device given out or back twice; there must be none."""
 
-    __slots__ = ("counts", "heaps", "masks", "nodes", "size", "violations")
+    __slots__ = ("barred", "counts", "down", "heaps", "masks", "nodes", "size", "violations")
 
     def __init__(self, nodes: int, size: int) -> None:
         self.nodes, self.size = nodes, size
@@ -26,11 +29,19 @@ class PoolNodes:
         self.counts = [size] * nodes
         self.heaps: list[list[int]] = [[] for _ in range(size + 1)]
         self.heaps[size] = list(range(nodes))
+        self.barred: frozenset[int] = frozenset()
+        self.down: set[int] = set()
         self.violations = 0
 
     def take(self, wanted: int) -> Pieces:
         """So many free devices on as few nodes as may be; of those, the node with the least left over. The caller knows
-        that there are so many."""
+        that there are so many. Nodes that are `barred` give none."""
+        if self.barred:
+            outside = FreeNodes(self.counts, (node for node in range(self.nodes) if node not in self.barred))
+            chosen = fewest_nodes((outside,), wanted)
+            if chosen is None:
+                raise RuntimeError(f"{wanted} devices were counted free outside of reservations, and are not")
+            return self.take_on(chosen)
         pieces = []
         while wanted:
             count = self._fitting(wanted)
@@ -43,6 +54,12 @@ class PoolNodes:
             pieces.append((node, mask))
             wanted -= count
         return tuple(pieces)
+
+    def take_on(self, nodes: NodeCounts) -> Pieces:
+        """So many free devices of each of these nodes. The caller knows that they are free."""
+        pieces = tuple((node, _lowest(self.masks[node], count)) for node, count in nodes)
+        self.hold(pieces)
+        return pieces
 
     def hold(self, pieces: Pieces) -> None:
         """Take exactly these."""
@@ -62,10 +79,12 @@ class PoolNodes:
         if self.counts[node] != self.size:
             self.violations += 1
         self.masks[node] = self.counts[node] = 0
+        self.down.add(node)
 
     def repair(self, node: int) -> None:
         """The node's devices are there again."""
         self.masks[node] = (1 << self.size) - 1
+        self.down.discard(node)
         self._stand(node, self.size)
 
     def _hold(self, node: int, mask: int, count: int) -> None:

@@ -15,6 +15,7 @@ from planner.many_jobs.policies.user_policy import try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
 from planner.many_jobs.scheduling.measured import cells_on
+from planner.many_jobs.scheduling.pool_networks import pool_networks
 from planner.many_jobs.simulation.apart import simulate_apart
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
@@ -270,6 +271,7 @@ def run_request(
         truth=truth,
         sharing=sharing,
         site_links=site_links,
+        networks=pool_networks(inputs.cells.cluster, inputs.pools),
         round_s=options.round_s,
         restart_s=options.restart_s,
         storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,17 @@ from heapq import heappop, heappush
 from math import isfinite, isqrt
 from traceback import extract_tb
 
-from planner.many_jobs.jobs.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
+from planner.many_jobs.jobs.records import (
+    CellBook,
+    Decision,
+    Grant,
+    Job,
+    JobState,
+    NodeView,
+    Policy,
+    Pool,
+    Reservation,
+)
 from planner.many_jobs.simulation.placing import PoolNodes
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
 from planner.many_jobs.simulation.sharing import Shared
@@ -18,6 +29,7 @@ from planner.many_jobs.simulation.totals import SERIES, JobTable, Totals
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import SiteLink
 from profiles.errors import InputError, MachineError
+from profiles.network import PLAIN, Network
 
 END, REPAIR, FAIL, RESTARTED = range(4)
 """Kinds of events, in the order in which those of one time are taken. Arrivals come after FAIL, then the decision, and
@@ -46,6 +58,16 @@ class RunState:
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()
         self.clock.now_s = jobs[0].submit_s if jobs else 0.0
+        # Before the first job comes nothing is to be decided: what is known by then is announced then.
+        self.announcements = sorted(
+            (max(job.planned.known_s, self.clock.now_s), number)
+            for number, job in enumerate(jobs)
+            if job.planned is not None
+        )
+        self.next_announcement = 0
+        self.calendar_s = -math.inf
+        self.planned: dict[str, Job] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.waiting: dict[str, ActiveJob] = {}
         self.running: dict[str, ActiveJob] = {}
         self.arrived: list[str] = []
@@ -124,7 +146,19 @@ class RunState:
 class RunView:
     """A `planner.many_jobs.jobs.records.View` of a run: live, nothing is copied."""
 
-    __slots__ = ("_run", "cells", "free", "pools", "running", "site_links", "waiting")
+    __slots__ = (
+        "_run",
+        "cells",
+        "free",
+        "networks",
+        "nodes",
+        "planned",
+        "pools",
+        "reservations",
+        "running",
+        "site_links",
+        "waiting",
+    )
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -134,6 +168,10 @@ class RunView:
         self.free: Mapping[str, int] = run.free
         self.waiting: Mapping[str, JobState] = run.waiting
         self.running: Mapping[str, JobState] = run.running
+        self.nodes: Mapping[str, NodeView] = run.nodes
+        self.networks: Mapping[str, Network] = {name: run.settings.networks.get(name, PLAIN) for name in run.pools}
+        self.planned: Mapping[str, Job] = run.planned
+        self.reservations: Mapping[str, Reservation] = run.reservations
 
     @property
     def now_s(self) -> float:
@@ -162,6 +200,11 @@ class RunView:
         """What the predictor said when the job was submitted."""
         state = self._run.waiting.get(job.id) or self._run.running.get(job.id)
         return None if state is None else state.predicted_s
+
+    def predicted_interval_s(self, job: Job) -> tuple[float, float] | None:
+        """What the predictor said when the job was submitted."""
+        state = self._run.waiting.get(job.id) or self._run.running.get(job.id)
+        return None if state is None else state.predicted_interval_s
 
 
 def restart_s(settings: Settings, job: Job) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.failures import Failures
@@ -12,6 +13,7 @@ from planner.many_jobs.simulation.placing import Pieces
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
+from profiles.network import Network
 from profiles.records import dataclass
 
 Placement = Mapping[str, Pieces]
@@ -41,6 +43,15 @@ class Predictor(Protocol):
     def finished(self, job: Job, now_s: float) -> None: ...
 
 
+@runtime_checkable
+class IntervalPredictor(Protocol):
+    """A predictor that also says between which times it expects a duration."""
+
+    def interval_s(self, job: Job) -> tuple[float, float]:
+        """Return the 90% interval, in seconds, of a job that was `submitted` and has not finished; infinity above where
+        it does not say."""
+
+
 class PolicyError(InputError):
     """A policy decided what cannot be: says which policy, at what time, and about which job."""
 
@@ -65,7 +76,8 @@ class Settings:
     `restart_s` + the job's checkpoint bytes / `storage_bandwidth_bytes_per_s`, the first start `start_s`. A job whose
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
-    Cells' own times, on one pool. `site_links` are those between the pools' sites, for policies to see. `sharing` None:
+    Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
+    nodes of pools, for policies to see. `sharing` None:
     jobs do not slow each other; else `truth` is what policies are told, and `sharing` what is so. `series` and
     `slices`: keep the figures of every event, and who sat where when. Every `look_every` events the run looks at the
     clock for its checkpoint and its progress, and whether `stop` wants it to end, which it does with a checkpoint,
@@ -81,6 +93,7 @@ class Settings:
     until_s: float | None = None
     truth: Truth | None = None
     site_links: tuple[SiteLink, ...] = ()
+    networks: Mapping[str, Network] = field(default_factory=dict)
     sharing: Sharing | None = None
     predictor: Predictor | None = None
     series: bool = False

@@ -33,6 +33,7 @@ class ActiveJob:
     granted_s: float | None = None
     first_start_s: float | None = None
     predicted_s: float | None = None
+    predicted_interval_s: tuple[float, float] | None = None
     placement: Mapping[str, Pieces] = field(default_factory=dict)
     held: int = 0
     restarts: int = 0

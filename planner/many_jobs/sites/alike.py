@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
 from planner.one_job.search.mixed.space import Group
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

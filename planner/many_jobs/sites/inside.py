@@ -16,12 +16,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from profiles.records import dataclass
 
 Pattern = tuple[int, ...]
 MOST_PATTERNS = 300
 """With more patterns than this the stages are placed in order, and nothing is claimed of it."""
+MOST_FOLLOWERS = 20_000
+"""So many labels at most are looked at for a stage: where more could be, of those before the best ones go on, and what
+comes of them need not be the best of all."""
 TIE = 1e-12
 
 
@@ -74,7 +78,7 @@ def messages_s(hops_s: Sequence[float], micro_batches: int) -> float:
 
 
 def best_inside(options: Sequence[InsideOption], below_s: float = math.inf) -> InsideChoice | None:
-    """The choice of the least T, if that is less than `below_s`; exact, the first of equals."""
+    """The choice of the least T, if that is less than `below_s`; exact up to `MOST_FOLLOWERS`, the first of equals."""
     best: InsideChoice | None = None
     for number in sorted(range(len(options)), key=lambda place: options[place].least_s):
         limit_s = below_s if best is None else best.total_s
@@ -116,6 +120,9 @@ def _best_stages(option: InsideOption, below_s: float) -> tuple[int, ...] | None
             if not any(other.no_worse(label) for other in here):
                 here[:] = [other for other in here if not label.no_worse(other)] + [label]
         labels = [label for here in kept.values() for label in here]
+        most = MOST_FOLLOWERS // len(option.patterns)
+        if len(labels) > most:
+            labels = sorted(labels, key=partial(_spent_s, option))[:most]
     totals = [option.total_s(label.stages) for label in labels]
     best = min(range(len(labels)), key=totals.__getitem__, default=None)
     return None if best is None or totals[best] >= below_s else labels[best].stages
@@ -136,11 +143,15 @@ def _followers(option: InsideOption, labels: Sequence[_Label], below_s: float) -
                 waits_s=max(label.waits_s, label.last_s + hop),
                 last_s=hop,
             )
-            spent = option.compute_s + longer.sync_s + 2 * longer.hops_s + (option.micro_batches - 1) * longer.waits_s
+            spent = _spent_s(option, longer)
             key = (_place(option, longer), longer.sync_s, hop)
             if spent < below_s and key not in seen:
                 seen.add(key)
                 yield longer
+
+
+def _spent_s(option: InsideOption, label: _Label) -> float:
+    return option.compute_s + label.sync_s + 2 * label.hops_s + (option.micro_batches - 1) * label.waits_s
 
 
 def _place(option: InsideOption, label: _Label) -> object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOp
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Group, Segment
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 MOST_TOLD_APART = 12
 """Of more units that are told apart by their places in the fabric, what is left of each is too much to go through."""
@@ -70,6 +69,8 @@ class InsideTables:
         passes: dict[object, Floats] = {}
         bounds = []
         for segment in sorted(segments, key=lambda segment: segment.dp):
+            if segment.pp > len(self.pricer.space.model.layers):
+                continue
             key = (segment.groups, segment.layout, segment.samples, self.pricer.batches(segment) == 1)
             if key not in passes:
                 priced = self.pricer.price(segment, many=many or segment.pp > 1)
@@ -97,9 +98,13 @@ class InsideTables:
             patterns = patterns_of(room, segment.dp)
         if patterns:
             alike = _alike(group, units)
+            one_kind = len(set(alike)) == 1
             sync_s = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
             hop_s = tuple(
-                tuple(self._hop_s(segment, units, before, after) if segment.pp > 1 else 0.0 for after in patterns)
+                tuple(
+                    self._hop_s(segment, units, before, after, one_kind=one_kind) if segment.pp > 1 else 0.0
+                    for after in patterns
+                )
                 for before in patterns
             )
         else:
@@ -158,10 +163,20 @@ class InsideTables:
         stage = self._stage(segment, _first_of(units, pattern, segment.layout.tp))
         return self.pricer.pricing.remember(self.pricer.sum_s, stage, size_bytes)
 
-    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:
-        """Seconds of a message where every replica's partner sits on its own unit as far as there is one."""
+    def _hop_s(
+        self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern, *, one_kind: bool
+    ) -> float:
+        """Seconds of a message where every replica's partner sits on its own unit as far as there is one. Units of
+        `one_kind` may change places."""
+        pairs = tuple(zip(map(len, units), before, other, strict=True))
         # Alike however many stages there are.
-        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, before, other)
+        key = (
+            self._hop_s,
+            segment.groups,
+            segment.layout,
+            segment.micro_batch,
+            tuple(sorted(pairs)) if one_kind else pairs,
+        )
         return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, before, other))
 
     def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:

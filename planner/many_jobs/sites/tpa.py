@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from estimator.layers.graph import table_parameters
@@ -34,7 +33,7 @@ from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.spaces.space import divisors
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""
@@ -264,16 +263,18 @@ class _Search:
         key = (first, micro_batch, share, many)
         if key not in self.choices:
             self.choices[key] = self.inside.ranked(
-                self._segments(first, micro_batch), share, most=MOST_INSIDE, many=many
+                self._segments(first, micro_batch, many=many), share, most=MOST_INSIDE, many=many
             )
         return [replace(part, slots=self.alike.moved(part.slots, first, party)) for part in self.choices[key]]
 
-    def _segments(self, party: Party, micro_batch: int) -> Iterator[Segment]:
-        """What the party's stages can be; replicas on several groups have the same degrees in each."""
+    def _segments(self, party: Party, micro_batch: int, *, many: bool) -> Iterator[Segment]:
+        """What the party's stages can be; replicas on several groups have the same degrees in each. Unless parties are
+        `many` there are no other stages."""
         if len({self.space.groups[number].own.device for number in party}) > MOST_TYPES:
             return
         for choices in self.space.segments(self.ways.in_ring(party), micro_batch):
-            yield from self._evenest(choices)
+            alone = [choice for choice in choices if many or self.space.constraints.permits("pp", choice.pp)]
+            yield from self._evenest(alone)
 
     def _evenest(self, choices: Sequence[Segment]) -> list[Segment]:
         """Of segments that differ in shares alone those in which the types take about as long."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +18,7 @@ from planner.many_jobs.sites.cut_layers import cut_layers
 from planner.many_jobs.sites.inside_tables import Part
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.stage_tables import StageTable
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 PIECE_BYTES = 2.0**28

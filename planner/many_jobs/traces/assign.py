@@ -7,7 +7,7 @@ from functools import cache
 
 from estimator.frontends.load import load_file_model
 from estimator.layers.graph import build_graph
-from planner.many_jobs.jobs.records import AS_LOGGED, CellBook, Job, Pool, Workload
+from planner.many_jobs.jobs.records import AS_LOGGED, Announcement, CellBook, Job, Pool, Workload
 from planner.many_jobs.traces.choosing import Chooser
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.garbage import collection_paused
@@ -110,7 +110,7 @@ class _JobMaker:
             workload = choose.drawn(pool, devices, (by_family, by_size, by_batch), row.global_batch)
         return Job(
             id=row.job_id,
-            submit_s=row.submit_time_s,
+            submit_s=row.submit_time_s if row.cancelled_s is None else row.cancelled_s,
             pool=pool,
             devices=devices,
             workload=workload,
@@ -121,7 +121,17 @@ class _JobMaker:
             priority=row.priority or 0,
             deadline_s=_deadline(row, self.deadlines, by_deadline) if self.deadlines else row.deadline_s,
             checkpoint_bytes=self.checkpoints[workload.model],
+            planned=_announced(row),
+            preemptible=bool(row.preemptible),
         )
+
+
+def _announced(row: TraceRow) -> Announcement | None:
+    """What was said of the row's job before it came."""
+    if row.planned_s is None:
+        return None
+    arrival_s = row.submit_time_s if row.planned_for_s is None else row.planned_for_s
+    return Announcement(known_s=row.planned_s, arrival_s=arrival_s, cancelled=row.cancelled_s is not None)
 
 
 class Checkpoints(dict[str, int]):

@@ -18,6 +18,10 @@
     device             type of device that it wants, such as a100-80gb
     deadline_s         when it must have ended: a time on the clock of submit_time_s (not a span), after it
     priority           a whole number; higher goes first
+    planned_s          when it was announced, not after submit_time_s: known from then on to policies that reserve
+    planned_for_s      for when it was announced, not before planned_s; without it, for submit_time_s
+    cancelled_s        when its announcement was withdrawn, not before planned_s: it never comes
+    preemptible        yes or no: it may run where others hold a reservation, and leaves when they come
 
 A blank cell or a missing column says nothing. Columns with other names are not read. Rows may stand in any order:
 they are sorted by submission, and jobs of one time keep their order.
@@ -25,16 +29,17 @@ they are sorted by submission, and jobs of one time keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import TextIO
+from typing import Any, TextIO
 
-from planner.many_jobs.traces.cells import BadCell, any_whole, number, positive, status_of, whole
+from planner.many_jobs.traces.cells import BadCell, any_whole, number, positive, status_of, whole, yes_or_no
 from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.lines import Table
 from planner.many_jobs.traces.records import Trace, TraceRow
 
+PLANNING = frozenset({"planned_s", "planned_for_s", "cancelled_s"})
 REQUIRED = ("job_id", "submit_time_s", "duration_s", "gpus")
 COLUMNS = (
     *REQUIRED,
@@ -52,6 +57,10 @@ COLUMNS = (
     "device",
     "deadline_s",
     "priority",
+    "planned_s",
+    "planned_for_s",
+    "cancelled_s",
+    "preemptible",
 )
 
 
@@ -83,6 +92,10 @@ _READ: dict[str, Callable[[str, str], object]] = {
     "iterations": positive,
     "device": _text,
     "priority": any_whole,
+    "planned_s": number,
+    "planned_for_s": number,
+    "cancelled_s": number,
+    "preemptible": yes_or_no,
 }
 
 
@@ -93,6 +106,7 @@ def read(text: TextIO, into: Collector) -> Trace:
     width = len(table.header)
     id_at, submit_at, duration_at, gpus_at = (places[name] for name in REQUIRED)
     deadline_at = places.get("deadline_s")
+    plannable = not PLANNING.isdisjoint(places)
     others = [(places[name], name, read_cell) for name, read_cell in _READ.items() if name in places]
 
     def parse(line: int, cells: list[str]) -> None:
@@ -107,6 +121,8 @@ def read(text: TextIO, into: Collector) -> Trace:
         }
         if deadline_at is not None and cells[deadline_at].strip():
             stated["deadline_s"] = _deadline(cells[deadline_at], submit_time_s)
+        if plannable:
+            _check_planned(stated, submit_time_s)
         into.add(
             TraceRow(
                 line=line,
@@ -121,6 +137,19 @@ def read(text: TextIO, into: Collector) -> Trace:
     table.each(width, parse, wanted="as the header has")
     ignored = tuple(name for name in table.header if name not in places)
     return into.trace("cellplan", ignored=ignored)
+
+
+def _check_planned(stated: Mapping[str, Any], submit_time_s: float) -> None:
+    """BadCell where a job is announced after it comes, or for before that, or withdrawn before; or where it was not."""
+    planned_s = stated.get("planned_s")
+    for name in ("planned_for_s", "cancelled_s"):
+        time_s = stated.get(name)
+        if time_s is not None and planned_s is None:
+            raise BadCell("planned_s", "nothing", f"when it was announced, as {name} says {time_s:g}")
+        if time_s is not None and time_s < planned_s:
+            raise BadCell(name, f"{time_s:g}", f"a time of day not before planned_s ({planned_s:g})")
+    if planned_s is not None and planned_s > submit_time_s:
+        raise BadCell("planned_s", f"{planned_s:g}", f"a time of day not after submit_time_s ({submit_time_s:g})")
 
 
 def _deadline(cell: str, submit_time_s: float) -> float:

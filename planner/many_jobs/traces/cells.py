@@ -89,6 +89,15 @@ def _whole(value: float) -> int:
     return int(value)
 
 
+@lru_cache(maxsize=16)
+def yes_or_no(text: str, key: str) -> bool:
+    """Whether a cell says yes, true or 1 (any case) and not no, false or 0."""
+    word = text.strip().lower()
+    if word not in ("yes", "true", "1", "no", "false", "0"):
+        raise BadCell(key, _shown(text), "yes or no")
+    return word in ("yes", "true", "1")
+
+
 def date_s(text: str, key: str) -> float:
     """Seconds from 1970 to a date like `2020-06-09 18:41:01` or `2020-06-09T18:41:01`, taken as it stands; one with a
     time zone is first brought to UTC."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from planner.many_jobs.traces.garbage import collection_paused
 from profiles.errors import InputError
@@ -38,6 +39,10 @@ class TraceRow:
     device: str = ""
     deadline_s: float | None = None
     priority: int | None = None
+    planned_s: float | None = None
+    planned_for_s: float | None = None
+    cancelled_s: float | None = None
+    preemptible: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +112,10 @@ def load(trace: Trace, factor: float) -> Trace:
 
 
 def _moved(row: TraceRow, submit_time_s: float) -> TraceRow:
-    """The row submitted at another time; its deadline moves along."""
-    deadline_s = row.deadline_s
-    if deadline_s is not None:
-        deadline_s += submit_time_s - row.submit_time_s
-    return replace(row, submit_time_s=submit_time_s, deadline_s=deadline_s)
+    """The row submitted at another time; its deadline and its announcement move along."""
+    moved: dict[str, Any] = {}
+    for name in ("deadline_s", "planned_s", "planned_for_s", "cancelled_s"):
+        time_s = getattr(row, name)
+        if time_s is not None:
+            moved[name] = time_s + (submit_time_s - row.submit_time_s)
+    return replace(row, submit_time_s=submit_time_s, **moved)

@@ -9,8 +9,9 @@ from typing import Any
 from estimator.schedules.orders import schedule_problem
 from models_zoo.user_code import names_code
 from planner.one_job.explicit.reading import refuse_optimizer
-from planner.one_job.exporting.formats import FORMATS, load_exporter
+from planner.one_job.exporting.formats import FORMATS, MANAGERS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
+from planner.one_job.exporting.order_costs import order_costs
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import open_existing
@@ -40,7 +41,8 @@ def export_loaded(plan: Plan, options: ExportOptions) -> dict[str, Any]:
         expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
         raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)
     _check(plan, options)
-    context = ExportContext(script=options.script, code=options.user_code)
+    orders = order_costs(plan, options) if options.to in MANAGERS else None
+    context = ExportContext(script=options.script, code=options.user_code, orders=orders)
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:

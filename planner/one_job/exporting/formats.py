@@ -18,6 +18,7 @@ Exporter = Callable[[Plan, ExportContext], Export]
 MANAGERS: dict[str, str] = {
     "slurm": "Slurm: a batch script with the plan's ranks in order",
     "kubernetes": "Kubernetes: a JobSet for Kueue with a topology request",
+    "hosts": "host file and rank file: the plan's named nodes in the order of its ranks, for torchrun, DeepSpeed, MPI",
     "ray": "Ray: a placement group and the workers on it",
 }
 """Cluster managers, each with a line about it; `planner.one_job.launchers` has a module for each."""

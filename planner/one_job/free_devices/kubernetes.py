@@ -55,6 +55,9 @@ def read_kubernetes(
         kinds = ", ".join(sorted({str(item.get("kind")) for _, item in items})) or "no item"
         expected = "nodes, as `kubectl get nodes -o json` has them"
         raise InputError(where=where, key="items", found=kinds, expected=expected)
+    twice = next((name for name, times in Counter(node.metadata.name for node in nodes).items() if times > 1), None)
+    if twice is not None:
+        raise InputError(where=where, key=f"node {twice}", found="it twice", expected="each node once")
     taken = _requests([(at, validate(Pod, item, where=at)) for at, item in told])
     free_nodes: list[FreeNode] = []
     barred: list[str] = []
@@ -77,6 +80,7 @@ def read_kubernetes(
                 said=said,
                 devices=count,
                 free=0 if why else max(0, count - taken[name, resource]),
+                barred=why is not None,
             )
             for resource, count in gpus.items()
         ]

@@ -35,13 +35,15 @@ nvidia-tesla-a100, of 40 GB: Google Kubernetes Engine documentation, "About GPUs
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeNode:
     """GPUs of one type in one node. `device` is the catalogue's name, or the manager's own in the same style where the
-    catalogue has none, or empty where the manager names no type. `said` is the name as it stands in the file."""
+    catalogue has none, or empty where the manager names no type. `said` is the name as it stands in the file.
+    `barred`: it takes no new job, also once those on it have ended."""
 
     name: str
     device: str
     said: str
     devices: int
     free: int
+    barred: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ def cluster_with_free(
     if cluster is None:
         cluster, kept = _cluster_of(free_nodes.nodes, where)
         free_nodes = replace(free_nodes, nodes=kept)
-    return _restrict(cluster, free_nodes, where, lenient=lenient)
+    return with_free_nodes(cluster, free_nodes, where, lenient=lenient)
 
 
 def read_free_nodes(path: Path, *, pods: Path | None = None) -> FreeNodes:
@@ -160,8 +160,9 @@ class _Place:
     free: int = 0
 
 
-def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str, *, lenient: bool) -> Cluster:
-    """The cluster with the free devices that the file names, nodes with most of them first."""
+def with_free_nodes(cluster: Cluster, free_nodes: FreeNodes, where: str, *, lenient: bool) -> Cluster:
+    """Return the cluster with the free devices that the file `where` names, nodes with most of them first. Raise as
+    `cluster_with_free`."""
     named = all(site.network.hosts for site in cluster.sites)
     given, absent = (
         _match_by_name(cluster, free_nodes.nodes, where, lenient=lenient)

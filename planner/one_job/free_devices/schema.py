@@ -70,6 +70,49 @@ class SinfoRows(Loose):
     sinfo: list[SinfoRow]
 
 
+# Slurm: `squeue --json`
+
+
+class SlurmNumber(Loose):
+    """A number that may be none, as the data parsers of Slurm 23.02 and later write it."""
+
+    set: bool = True
+    infinite: bool = False
+    number: float | None = None
+
+
+class SlurmNodeList(Loose):
+    """The nodes of a job's resources, since Slurm 24.05."""
+
+    list: str | None = None
+
+
+class SlurmJobResources(Loose):
+    """What a job was given."""
+
+    nodes: str | SlurmNodeList | None = None
+
+
+class SlurmJob(Loose):
+    """A job: `job_state` a text or a list of state and flags, times in seconds since 1970, `time_limit` in minutes, by
+    version as numbers or objects."""
+
+    job_id: int
+    job_state: str | list[str]
+    nodes: str | None = None
+    job_resources: SlurmJobResources | None = None
+    start_time: int | SlurmNumber | None = None
+    end_time: int | SlurmNumber | None = None
+    time_limit: int | SlurmNumber | None = None
+
+
+class SlurmJobs(Loose):
+    """`squeue --json`; `last_update` since Slurm 23.11."""
+
+    jobs: list[SlurmJob]
+    last_update: int | SlurmNumber | None = None
+
+
 # Kubernetes 1.31: core/v1
 
 

@@ -25,10 +25,12 @@ from profiles.schema import validate
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"
 
 _ENTRY = re.compile(
-    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?"
+    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?",
+    re.ASCII,
 )
 _IDLE = {"idle"}
 _PARTLY = {"mix", "mixed"}
+_FULL = {"allocated", "alloc", "completing", "comp"}
 _HARMLESS = {"cloud", "dynamic_norm", "dynamic", "powered_down", "power_saving", "power", "powered_up"}
 """Flags beside a state that do not keep a job off the node: one that is powered down is started for it."""
 _NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "NODEHOST")
@@ -239,7 +241,8 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
         if used is None and not why:
             unknown.append(node.name)
         for kind, count in whole:
-            nodes.append(_free_node(node, kind, count, free=0 if used is None else count - used[kind]))
+            free = 0 if used is None else count - used[kind]
+            nodes.append(_free_node(node, kind, count, free=free, barred=_stays_barred(node.state)))
     return all_free_nodes(
         nodes,
         (
@@ -253,13 +256,18 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
     )
 
 
-def _free_node(node: _Said, kind: str, count: int, *, free: int) -> FreeNode:
+def _free_node(node: _Said, kind: str, count: int, *, free: int, barred: bool) -> FreeNode:
     said = kind
     if not kind:
         device_features = [feature for feature in node.features if in_catalogue(device_type(feature))]
         said = device_features[0] if len({device_type(feature) for feature in device_features}) == 1 else ""
     return FreeNode(
-        name=node.name, device=device_type(said) if said else "", said=said, devices=count, free=max(0, free)
+        name=node.name,
+        device=device_type(said) if said else "",
+        said=said,
+        devices=count,
+        free=max(0, free),
+        barred=barred,
     )
 
 
@@ -292,6 +300,12 @@ def _why_barred(state: tuple[str, ...]) -> str | None:
     if state and state[0] in _IDLE | _PARTLY and not flags:
         return None
     return "".join(flag if flag in "*#!%$@^-" else f"+{flag}" for flag in state).removeprefix("+") or "no state"
+
+
+def _stays_barred(state: tuple[str, ...]) -> bool:
+    """Whether a node takes no new job also once those on it have ended: drained, down, reserved, planned."""
+    ended = tuple(word for word in state[1:] if word not in _FULL)
+    return _why_barred(("idle" if state and state[0] in _FULL else state[0] if state else "", *ended)) is not None
 
 
 def _words(text: str) -> tuple[str, ...]:

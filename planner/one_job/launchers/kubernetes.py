@@ -1,7 +1,9 @@
 """A plan as a Kubernetes JobSet that Kueue admits.
 
 Each node of the plan is a pod, each run of alike nodes a replicated job of its own, and the pods' headless service
-gives torchrun its rendezvous. Fields are those of jobset.x-k8s.io/v1alpha2 (JobSet,
+gives torchrun its rendezvous. Where the plan names its nodes and the tree of its cluster is at hand, a run ends with
+its part of the tree, too, and its pods go to nodes that carry that part's label; which of these is not said, since a
+replicated job has one template. Fields are those of jobset.x-k8s.io/v1alpha2 (JobSet,
 api/jobset/v1alpha2/jobset_types.go at commit 0336a8f) and of batch/v1 and core/v1 (Kubernetes 1.37); queue label and
 topology annotations those of Kueue (apis/kueue/v1beta2/topology_types.go at commit 046d2ef, site/content/en/docs).
 torchrun's arguments are those of torch.distributed.run 2.5.
@@ -10,9 +12,12 @@ torchrun's arguments are those of torch.distributed.run 2.5.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from planner.one_job.launchers.gpu_names import PRODUCT_LABELS, is_amd
+from planner.one_job.launchers.named_hosts import PartsOfHosts, cost_of_order, hosts_of, parts_of
 from planner.one_job.launchers.node_layout import (
     MASTER_PORT,
     PLACEHOLDER,
@@ -27,6 +32,7 @@ from planner.one_job.launchers.node_layout import (
 from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
 from planner.one_job.tools.base.nodes import Layout, NodeRanks
 from planner.shared.plan import Plan
+from profiles.records import dataclass
 
 TOOL = "kubernetes"
 
@@ -60,13 +66,15 @@ def export_kubernetes(plan: Plan, context: ExportContext) -> Export:
     """
     layout = lay_out(plan, TOOL)
     name = job_name(plan)
-    parts = _part_names(layout)
+    tree = parts_of(plan)
+    runs = _runs(layout, hosts_of(plan, layout), tree)
+    names = _run_names(runs)
     reach = nodes_of_tp(plan, layout)
     first = 0
     jobs = []
-    for part, called in zip(layout.parts, parts, strict=True):
-        jobs.append(_replicated_job(name, called, parts[0], part, first, layout, context, reach))
-        first += len(part)
+    for run, called in zip(runs, names, strict=True):
+        jobs.append(_replicated_job(name, called, names[0], run, first, layout, context, reach))
+        first += len(run.nodes)
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -78,16 +86,44 @@ def export_kubernetes(plan: Plan, context: ExportContext) -> Export:
         },
     }
     text = f"# {describe(plan, layout)}\n{_yaml(manifest)}"
-    notes = _notes(plan, context, layout, reach)
+    placed = any(run.label is not None for run in runs)
+    notes = (
+        *_notes(plan, context, layout, reach, runs),
+        *(_tree_notes(tree, runs, context) if placed and tree else ()),
+    )
     return Export(files=(ExportFile(name=f"{name}.jobset.yaml", text=text),), notes=notes)
 
 
-def _part_names(layout: Layout) -> list[str]:
-    """Each part's device, numbered from the second part of the same device on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Alike nodes that follow each other; `label` and `value` of the part of the tree that they are in, where that is
+    known."""
+
+    nodes: tuple[NodeRanks, ...]
+    label: str | None = None
+    value: str | None = None
+
+
+def _runs(layout: Layout, hosts: Sequence[str] | None, tree: PartsOfHosts | None) -> list[_Run]:
+    """The runs of alike nodes, cut where the part of the tree changes."""
+    if hosts is None or tree is None:
+        return [_Run(nodes=part) for part in layout.parts]
+    runs, first = [], 0
+    for part in layout.parts:
+        values = [tree.value_of.get(host) for host in hosts[first : first + len(part)]]
+        first += len(part)
+        for value, members in groupby(zip(values, part, strict=True), key=lambda member: member[0]):
+            nodes = tuple(node for _, node in members)
+            runs.append(_Run(nodes=nodes, label=None if value is None else tree.label, value=value))
+    return runs
+
+
+def _run_names(runs: Sequence[_Run]) -> list[str]:
+    """Each run's device, numbered from the second run of the same device on."""
     seen: Counter[str] = Counter()
     names = []
-    for part in layout.parts:
-        device = part[0].device
+    for run in runs:
+        device = run.nodes[0].device
         seen[device] += 1
         names.append(device if seen[device] == 1 else f"{device}-{seen[device]}")
     return names
@@ -97,13 +133,14 @@ def _replicated_job(
     name: str,
     called: str,
     first_part: str,
-    part: tuple[NodeRanks, ...],
+    run: _Run,
     first: int,
     layout: Layout,
     context: ExportContext,
     reach: int,
 ) -> dict[str, Any]:
-    """The pods of alike nodes. `first` nodes come before them, `reach` nodes share a replica's tensor parallelism."""
+    """The pods of a run. `first` nodes come before them, `reach` nodes share a replica's tensor parallelism."""
+    part = run.nodes
     device, gpus = part[0].device, len(part[0].ranks)
     resource = "amd.com/gpu" if is_amd(device) else "nvidia.com/gpu"
     command, worker_variables = _command(part, first, layout)
@@ -115,7 +152,7 @@ def _replicated_job(
     }
     pod = {
         "restartPolicy": "Never",
-        **_node_selector(device),
+        **_node_selector(run),
         "tolerations": [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [
             {
@@ -130,7 +167,7 @@ def _replicated_job(
         ],
         "volumes": [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}],
     }
-    topology = _topology(len(part), reach)
+    topology = _topology(len(part), reach) if run.label is None or reach > 1 else {}
     template = {"metadata": {"annotations": topology}, "spec": pod} if topology else {"spec": pod}
     pods = {"parallelism": len(part), "completions": len(part), "completionMode": "Indexed", "backoffLimit": 0}
     return {"name": called, "replicas": 1, "template": {"spec": {**pods, "template": template}}}
@@ -144,11 +181,14 @@ def _command(part: tuple[NodeRanks, ...], first: int, layout: Layout) -> tuple[s
     return _TASKS, {"RANKS_OF_NODES": ";".join(" ".join(map(str, node.ranks)) for node in part)}
 
 
-def _node_selector(device: str) -> dict[str, Any]:
-    if device not in PRODUCT_LABELS:
-        return {}
-    label = "amd.com/gpu.product-name" if is_amd(device) else "nvidia.com/gpu.product"
-    return {"nodeSelector": {label: PRODUCT_LABELS[device]}}
+def _node_selector(run: _Run) -> dict[str, Any]:
+    """The labels of nodes that fit: the device's, and that of the part of the tree."""
+    device, labels = run.nodes[0].device, {}
+    if device in PRODUCT_LABELS:
+        labels["amd.com/gpu.product-name" if is_amd(device) else "nvidia.com/gpu.product"] = PRODUCT_LABELS[device]
+    if run.label is not None and run.value is not None:
+        labels[run.label] = run.value
+    return {"nodeSelector": labels} if labels else {}
 
 
 def _topology(nodes: int, reach: int) -> dict[str, str]:
@@ -184,13 +224,29 @@ def _yaml(manifest: dict[str, Any]) -> str:
     return yaml.dump(manifest, Dumper=Dumper, sort_keys=False, width=120)
 
 
-def _notes(plan: Plan, context: ExportContext, layout: Layout, reach: int) -> tuple[str, ...]:
+def _tree_notes(tree: PartsOfHosts, runs: Sequence[_Run], context: ExportContext) -> list[str]:
+    """What Kubernetes does not promise of a plan in parts of a tree, and what that costs."""
+    parts = len({run.value for run in runs})
+    notes = [
+        f"{len(runs)} replicated jobs, one for each run of ranks in one {tree.level} ({parts} in all), by the label"
+        f" {tree.label}",
+        f"which nodes of a {tree.level} a run gets, and their order, is not promised: with ranks by name inside each"
+        f" {tree.level} {cost_of_order(context.orders, 'in_parts_s')}",
+        "with Kueue's topology request alone, which keeps no order of ranks but that of names,"
+        f" {cost_of_order(context.orders, 'by_name_s')}",
+    ]
+    if not tree.known_label:
+        notes.insert(1, f"{tree.label} is ours: `cellplan hardware topology --to kueue` prints what labels the nodes")
+    return notes
+
+
+def _notes(plan: Plan, context: ExportContext, layout: Layout, reach: int, runs: Sequence[_Run]) -> tuple[str, ...]:
     notes = [
         *script_note(context.script),
         f"{IMAGE} stands for your image, {QUEUE} for your LocalQueue of Kueue",
         "CPUs, memory and network devices (rdma/...) beside the GPUs are the cluster's: add them to resources.limits",
     ]
-    if any(len(part) > 1 for part in layout.parts):
+    if any(len(run.nodes) > 1 and (run.label is None or reach > 1) for run in runs):
         levels = f"{BLOCK} and {RACK} are" if reach > 1 else f"{BLOCK} is"
         notes.append(f"{levels} the example of Kueue's documentation: put the levels of your Topology in place")
     unknown = sorted({node.device for node in layout.nodes if node.device not in PRODUCT_LABELS})
@@ -198,7 +254,7 @@ def _notes(plan: Plan, context: ExportContext, layout: Layout, reach: int) -> tu
         notes.append(f"no node label is known for {', '.join(unknown)}: add a nodeSelector that finds such nodes")
     if not takes_whole_nodes(plan):
         notes.append("several pods may come to share a node, which the plan has on nodes of their own")
-    if len(layout.parts) > 1:
+    if len(runs) > 1 and any(run.label is None for run in runs):
         notes.append("Kueue places each replicated job by itself: how near one is to the next is not asked for")
     if not layout.node_major:
         notes.append("ranks do not follow the nodes: a process for each GPU in place of torchrun")

@@ -83,9 +83,9 @@ def script_note(script: str | None) -> tuple[str, ...]:
 
 
 def takes_whole_nodes(plan: Plan) -> bool | None:
-    """Whether the plan's ranks take all devices of their nodes; None where its cluster is a file, which this does not
-    read, or nothing that is known."""
-    if files_of(plan.cluster):
+    """Whether the plan's ranks take all devices of their nodes; None where its cluster is a file that is not here, or
+    nothing that is known."""
+    if not all(path.exists() for path in files_of(plan.cluster)):
         return None
     try:
         cluster = load_cluster(plan.cluster)

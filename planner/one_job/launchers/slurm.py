@@ -1,9 +1,10 @@
 """A plan as a Slurm batch script.
 
 Where the plan's ranks follow its nodes, each node starts one torchrun; else every GPU gets a task of its own, laid out
-by a host file (`--distribution=arbitrary` with SLURM_HOSTFILE). Nodes that differ in device or in the number of ranks
-are components of a heterogeneous job. Options and variables are those of the man pages sbatch(1) and srun(1) of Slurm
-22.05 and of its page "Heterogeneous Job Support"; torchrun's are those of torch.distributed.run 2.5.
+by a host file (`--distribution=arbitrary` with SLURM_HOSTFILE). Where the plan names its nodes the job asks for these
+(`--nodelist`), and a host file keeps them in the order of the ranks. Nodes that differ in device or in the number of
+ranks are components of a heterogeneous job. Options and variables are those of the man pages sbatch(1) and srun(1) of
+Slurm 22.05 and of its page "Heterogeneous Job Support"; torchrun's are those of torch.distributed.run 2.5.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from planner.one_job.launchers.named_hosts import by_name, cost_of_order, hosts_of, megatrons_order, words_in_lines
 from planner.one_job.launchers.node_layout import (
     PLACEHOLDER,
     describe,
@@ -24,6 +26,7 @@ from planner.one_job.launchers.node_layout import (
 from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
 from planner.one_job.tools.base.nodes import Layout, NodeRanks
 from planner.shared.plan import Plan
+from profiles.host_lists import host_list
 
 TOOL = "slurm"
 
@@ -32,6 +35,31 @@ gpus=$1; shift
 exec torchrun --nnodes={nodes} --nproc-per-node="$gpus" --node-rank="$SLURM_PROCID" \\
   --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
 """
+
+_BY_HOST = """\
+node=0
+for host in $HOSTS; do [ "$host" = "$SLURMD_NODENAME" ] && break; node=$((node + 1)); done
+"""
+
+_TORCHRUN_BY_HOST = (
+    "gpus=$1; shift\n"
+    + _BY_HOST
+    + """\
+exec torchrun --nnodes={nodes} --nproc-per-node="$gpus" --node-rank="$node" \\
+  --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"
+"""
+)
+
+_TASK_BY_HOST = (
+    _BY_HOST
+    + """\
+IFS=";" read -ra ranks_of_nodes <<< "$RANKS_OF_NODES"
+ranks=(${ranks_of_nodes[node]})
+export LOCAL_WORLD_SIZE=$1 RANK=${ranks[SLURM_LOCALID]} LOCAL_RANK=$SLURM_LOCALID
+shift
+exec python "$@"
+"""
+)
 
 _TASK = """\
 {arrays}
@@ -47,19 +75,24 @@ def export_slurm(plan: Plan, context: ExportContext) -> Export:
     CannotExpress for a plan over several sites, on this machine's own devices, or on TPUs.
     """
     layout = lay_out(plan, TOOL)
+    hosts = hosts_of(plan, layout)
     name = job_name(plan)
     script = shlex.quote(context.script or PLACEHOLDER)
-    launch = _torchrun_lines(layout, script) if layout.node_major else _task_lines(layout, script)
+    if hosts is not None and len(layout.parts) > 1:
+        launch = _lines_by_host(layout, script)
+    else:
+        launch = _torchrun_lines(layout, script, hosts) if layout.node_major else _task_lines(layout, script)
     lines = [
         "#!/bin/bash",
         f"# {describe(plan, layout)}",
-        *_directives(layout, name, whole=bool(takes_whole_nodes(plan))),
+        *_directives(layout, name, hosts, whole=bool(takes_whole_nodes(plan))),
+        *_reservation(name, hosts),
         "",
         "set -euo pipefail",
         "",
     ]
-    text = "\n".join([*lines, *_hosts(layout), *launch]) + "\n"
-    return Export(files=(ExportFile(name=f"{name}.sbatch", text=text),), notes=_notes(plan, context, layout))
+    text = "\n".join([*lines, *_hosts(layout, hosts), *launch]) + "\n"
+    return Export(files=(ExportFile(name=f"{name}.sbatch", text=text),), notes=_notes(plan, context, layout, hosts))
 
 
 def gres_type(device: str) -> str:
@@ -72,13 +105,16 @@ def gres_type(device: str) -> str:
     return first + rest[0] if first == "rtx" and rest else first
 
 
-def _directives(layout: Layout, name: str, *, whole: bool) -> list[str]:
-    lines = [f"--job-name={name}", "--output=%x-%j.out"]
+def _directives(layout: Layout, name: str, hosts: Sequence[str] | None, *, whole: bool) -> list[str]:
+    lines, first = [f"--job-name={name}", "--output=%x-%j.out"], 0
     for number, part in enumerate(layout.parts):
         gpus = len(part[0].ranks)
         lines += ["hetjob"] if number else []
+        named = [] if hosts is None else [f"--nodelist={host_list(by_name(hosts[first : first + len(part)]))}"]
+        first += len(part)
         lines += [
             f"--nodes={len(part)}",
+            *named,
             f"--ntasks-per-node={1 if layout.node_major else gpus}",
             f"--gres=gpu:{gres_type(part[0].device)}:{gpus}",
             *(["--exclusive", "--mem=0"] if whole else []),
@@ -86,7 +122,26 @@ def _directives(layout: Layout, name: str, *, whole: bool) -> list[str]:
     return [f"#SBATCH {line}" for line in lines]
 
 
-def _hosts(layout: Layout) -> list[str]:
+def _reservation(name: str, hosts: Sequence[str] | None) -> list[str]:
+    """How the nodes are held until then, as comments; two marks keep sbatch from asking for what may not be there."""
+    if hosts is None:
+        return []
+    return [
+        "# Held beforehand by an administrator (place --running FILE --reserve says from when):",
+        f"#   scontrol create reservation ReservationName={name} StartTime=now Duration=UNLIMITED Users=$USER \\",
+        f"#     Nodes={host_list(by_name(hosts))}",
+        f"##SBATCH --reservation={name}",
+    ]
+
+
+def _hosts(layout: Layout, hosts: Sequence[str] | None) -> list[str]:
+    if hosts is not None:
+        return [
+            "# The plan's nodes in the order of its ranks.",
+            f"hosts=(\n  {words_in_lines(hosts)}\n)",
+            'export MASTER_ADDR="${hosts[0]}" MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))',
+            "",
+        ]
     first = "SLURM_JOB_NODELIST" if len(layout.parts) == 1 else "SLURM_JOB_NODELIST_HET_GROUP_0"
     return [
         "# The plan's nodes in the order of the hosts that Slurm gives.",
@@ -96,12 +151,28 @@ def _hosts(layout: Layout) -> list[str]:
     ]
 
 
-def _torchrun_lines(layout: Layout, script: str) -> list[str]:
+def _torchrun_lines(layout: Layout, script: str, hosts: Sequence[str] | None) -> list[str]:
+    launch = _launch(_TORCHRUN.format(nodes=len(layout.nodes)))
+    if hosts is None:
+        said = "# One torchrun on each node; SLURM_PROCID counts the nodes."
+        return [said, *launch, *_srun(layout, script, "--cpu-bind=none")]
     return [
-        "# One torchrun on each node; SLURM_PROCID counts the nodes.",
-        *_launch(_TORCHRUN.format(nodes=len(layout.nodes))),
-        *_srun(layout, script, "--cpu-bind=none"),
+        "# One torchrun on each node; SLURM_PROCID counts the lines of the host file.",
+        *_host_file('"${hosts[@]}"'),
+        *launch,
+        *_srun(layout, script, f"--ntasks={len(hosts)} --distribution=arbitrary --cpu-bind=none"),
     ]
+
+
+def _lines_by_host(layout: Layout, script: str) -> list[str]:
+    """Of several components, whose nodes Slurm numbers by name: each task finds its node by the host's name."""
+    tables = ["# Each node finds itself among the hosts.", 'export HOSTS="${hosts[*]}"']
+    if layout.node_major:
+        launch = _launch(_TORCHRUN_BY_HOST.format(nodes=len(layout.nodes)))
+        return [*tables, *launch, *_srun(layout, script, "--cpu-bind=none")]
+    ranks = ";".join(" ".join(map(str, node.ranks)) for node in layout.nodes)
+    tables += [f"export WORLD_SIZE={layout.world_size}", f'export RANKS_OF_NODES="{ranks}"']
+    return [*tables, *_launch(_TASK_BY_HOST), *_srun(layout, script, "--cpu-bind=none")]
 
 
 def _task_lines(layout: Layout, script: str) -> list[str]:
@@ -115,7 +186,12 @@ def _task_lines(layout: Layout, script: str) -> list[str]:
     else:
         order = list(range(layout.world_size))
         command = _TASK.format(arrays="local_ranks=($LOCAL_RANKS)", rank="$SLURM_PROCID")
-        before, options = _host_file(layout), f"--ntasks={layout.world_size} --distribution=arbitrary"
+        before = [
+            "# The node of each rank, one line for each in the host file.",
+            f"nodes=({' '.join(str(node) for node, _ in layout.places)})",
+            *_host_file('$(for node in "${nodes[@]}"; do echo "${hosts[node]}"; done)'),
+        ]
+        options = f"--ntasks={layout.world_size} --distribution=arbitrary"
         tables = ["# Local rank of each task."]
     local = " ".join(str(layout.places[rank][1]) for rank in order)
     return [
@@ -128,14 +204,12 @@ def _task_lines(layout: Layout, script: str) -> list[str]:
     ]
 
 
-def _host_file(layout: Layout) -> list[str]:
-    """The host file of --distribution=arbitrary: a line for each rank with its node."""
+def _host_file(hosts: str) -> list[str]:
+    """The host file of --distribution=arbitrary: a line for each task with its host, as the shell's words `hosts`."""
     return [
-        "# The node of each rank, one line for each in the host file.",
-        f"nodes=({' '.join(str(node) for node, _ in layout.places)})",
         "SLURM_HOSTFILE=$(mktemp)",
         "trap 'rm -f \"$SLURM_HOSTFILE\"' EXIT",
-        'for node in "${nodes[@]}"; do echo "${hosts[node]}"; done > "$SLURM_HOSTFILE"',
+        f"printf '%s\\n' {hosts} > \"$SLURM_HOSTFILE\"",
         "export SLURM_HOSTFILE",
     ]
 
@@ -157,7 +231,7 @@ def _group(number: int, parts: Sequence[Sequence[NodeRanks]]) -> str:
     return f"--het-group={number} " if len(parts) > 1 else ""
 
 
-def _notes(plan: Plan, context: ExportContext, layout: Layout) -> tuple[str, ...]:
+def _notes(plan: Plan, context: ExportContext, layout: Layout, hosts: Sequence[str] | None) -> tuple[str, ...]:
     types = ", ".join(dict.fromkeys(gres_type(node.device) for node in layout.nodes))
     notes = [
         *script_note(context.script),
@@ -173,6 +247,14 @@ def _notes(plan: Plan, context: ExportContext, layout: Layout) -> tuple[str, ...
         notes.append("a heterogeneous job: only Slurm's backfill scheduler starts one")
     if not layout.node_major:
         notes.append("ranks do not follow the nodes: a task for each GPU in place of torchrun")
+    if hosts is not None:
+        notes += [
+            f"--nodelist asks for the plan's {len(hosts)} nodes and no others: the job waits until all are free, and"
+            " one that is down keeps it waiting (place --replace)",
+            "without the host file Slurm numbers ranks by the names of the hosts:"
+            f" {cost_of_order(context.orders, 'by_name_s')}",
+            megatrons_order(plan),
+        ]
     if nodes_of_tp(plan, layout) > 1:
         notes.append(
             "tensor parallelism reaches over nodes: they must share a fast island (--switches=1, or --segment)"

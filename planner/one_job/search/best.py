@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:

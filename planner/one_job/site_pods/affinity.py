@@ -14,7 +14,8 @@ from planner.one_job.site_pods.candidates import seating_by
 from planner.one_job.site_pods.least_time import Evaluate
 from planner.one_job.site_pods.site_job import SiteJob
 from profiles.errors import InputError
-from profiles.files import read_text
+from profiles.files import csv_rows, read_text
+from profiles.numerals import read_number
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
@@ -96,24 +97,19 @@ def estimated_affinity(job: SiteJob, evaluate: Evaluate) -> Affinity | Infeasibl
 def read_database(path: Path) -> tuple[Row, ...]:
     """Return the rows of a CSV of device, r1, r2, j_dp, j_pp and, optionally, source. Raise InputError with file, line
     and column for what is none."""
-    import csv
-
     where = str(path)
-    lines = read_text(path).splitlines()
-    reader = csv.reader(line for line in lines if not line.startswith("#"))
-    numbers = [number for number, line in enumerate(lines, start=1) if not line.startswith("#")]
-    header = [name.strip() for name in next(reader, [])]
+    lines = csv_rows(read_text(path), where=where)
+    listed = ((number, cells) for number, cells in lines if any(cells) and not cells[0].startswith("#"))
+    _, header = next(listed, (1, []))
     lacking = [name for name in COLUMNS[:-1] if name not in header]
-    if lacking:
+    if lacking or len(set(header)) < len(header):
         raise InputError(where=where, key="header", found=", ".join(header) or "nothing", expected=", ".join(COLUMNS))
     rows = []
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        line = f"{where}: line {numbers[min(reader.line_num, len(numbers)) - 1]}"
+    for number, cells in listed:
+        line = f"{where}, line {number}"
         if len(cells) != len(header):
             raise InputError(where=line, found=f"{len(cells)} values", expected=f"{len(header)}, as the header has")
-        values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+        values = dict(zip(header, cells, strict=True))
         rows.append(
             Row(
                 device=values["device"],
@@ -155,11 +151,11 @@ def job_ratios(job: SiteJob) -> Job:
 
 def _number(word: str, column: str, where: str) -> float:
     try:
-        value = float(word)
+        value = read_number(word)
     except ValueError:
         value = float("nan")
     positive = column in ("r1", "r2")
-    if not (0.0 < value < float("inf") if positive else -1.0 < value < 1.0):
-        expected = "a number above 0" if positive else "a share of an iteration above -1 and below 1"
+    if not (0.0 < value < float("inf") if positive else float("-inf") < value < 1.0):
+        expected = "a number above 0" if positive else "a share of an iteration below 1"
         raise InputError(where=where, key=column, found=repr(word), expected=expected)
     return value

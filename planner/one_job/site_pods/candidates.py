@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from random import Random
 
 from planner.one_job.pods.baselines import NODE_ORDERS, NodeOrder
 from planner.one_job.pods.consolidation import METHOD as ARNOLD
+from planner.one_job.pods.host_order import host_key
 from planner.one_job.pods.least_spread import METHOD as SPREAD
 from planner.one_job.pods.methods import METHODS, RULES, place_into_pods
 from planner.one_job.pods.records import Placement, PodRequest
@@ -125,5 +125,4 @@ def _in_line(placement: Placement, nodes: Sequence[Sequence[int]]) -> list[tuple
 def _host_key(job: SiteJob, node: int) -> tuple[tuple[str, int], ...]:
     """Hosts by name, numbers in it as numbers, as Slurm sorts them; nodes without names by number."""
     hosts = job.site.network.hosts
-    pieces = re.findall(r"(\D*)(\d*)", hosts[node]) if hosts else []
-    return (*((text, int(digits or -1)) for text, digits in pieces), ("", node))
+    return (*(host_key(hosts[node]) if hosts else ()), ("", node))

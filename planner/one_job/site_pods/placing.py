@@ -10,9 +10,11 @@ from estimator.pricing.recipe import Setup
 from planner.one_job.pods.least_spread import METHOD as SPREAD
 from planner.one_job.pods.methods import METHODS
 from planner.one_job.site_pods.affinity import (
+    COLUMNS,
     SHIPPED,
     Affinity,
     Distance,
+    Row,
     estimated_affinity,
     job_ratios,
     nearest_affinity,
@@ -69,6 +71,15 @@ class PlanInPods:
     def spreads(self) -> dict[str, int]:
         """Pods of the widest group of each axis."""
         return axis_spreads(self.setup)
+
+
+def database(path: Path) -> tuple[Row, ...]:
+    """Return the rows of an affinity file, or those that come with the program. Raise InputError for what is none, or
+    has none."""
+    rows = read_database(SHIPPED if str(path) == WHOLE_DATABASE else path)
+    if not rows:
+        raise InputError(where=str(path), found="no row", expected=f"rows of {', '.join(COLUMNS)}")
+    return rows
 
 
 def place_plan(setup: Setup, evaluate: Evaluate, wishes: PodWishes) -> PlanInPods | Infeasible:
@@ -136,8 +147,7 @@ def affinity_of(job: SiteJob, evaluate: Evaluate, wishes: PodWishes) -> Affinity
     if wishes.alpha is not None:
         return Affinity(j_dp=0.0, j_pp=0.0, source="--alpha", said=wishes.alpha)
     if wishes.affinity is not None:
-        shipped = str(wishes.affinity) == WHOLE_DATABASE
-        rows, ratios = read_database(SHIPPED if shipped else wishes.affinity), job_ratios(job)
+        rows, ratios = database(wishes.affinity), job_ratios(job)
         if not wishes.or_estimate or any(row.device == ratios.device for row in rows):
             return nearest_affinity(rows, ratios, where=str(wishes.affinity), distance=wishes.distance)
     estimate = estimated_affinity(job, evaluate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -11,6 +12,8 @@ from planner.shared.options.common import ComputeType, ModelName, SeqLen
 from planner.shared.options.record import Option, Options
 from planner.shared.options.topology import TopologyOptions
 from profiles.records import dataclass
+
+_LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 TopologyFormat = Literal["topology.conf", "kueue"]
 
@@ -54,5 +57,8 @@ class HardwareTopologyOptions(TopologyOptions):
 
     def check(self) -> None:
         """Raise InputError for labels of what has none."""
+        if not all(map(_LABEL.fullmatch, self.labels)) or len(set(self.labels)) < len(self.labels):
+            expected = "keys of labels such as example.com/rack, each once"
+            raise self.wrong("labels", found=repr(",".join(self.labels)), expected=expected)
         if self.labels and self.to != "kueue":
             raise self.wrong("labels", found=f"--to {self.to}", expected="--to kueue beside it")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from planner.shared.options.common import StoreIfAny
-from planner.shared.options.record import Options
+from planner.shared.options.record import Option, Options
+from planner.shared.options.values import SECONDS
 from profiles.records import dataclass
 
 
@@ -16,3 +17,4 @@ class McpOptions(Options):
     command: ClassVar[str] = "mcp"
 
     store: StoreIfAny = None
+    call_limit: Annotated[float, Option("end a call that takes longer (default: 300)", "SECONDS", SECONDS)] = 300.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput
+from planner.shared.options.later import LaterOptions
 from planner.shared.options.record import Option
 from planner.shared.options.search import SpaceOptions
 from planner.shared.options.training import JOB
@@ -50,14 +51,14 @@ LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
+class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
     """A job to place over the sites of a cluster, and into the pods of each."""
 
     command: ClassVar[str] = "place"
 
     model: ModelName = field(default="", kw_only=False)
     cluster: ClusterName = ""
-    devices: Annotated[int, JOB("devices that the job wants")] = 0
+    devices: Annotated[int | None, JOB("devices that the job wants")] = None
     plan: Annotated[Path | None, Option("place the plan in this file, in place of MODEL and --devices")] = None
     local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
     method: Annotated[
@@ -95,7 +96,10 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
         Path | None, LINKS("the state of the links: read, and written where --comm adds to it", writes="file")
     ] = None
     half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
-    now: Annotated[float | None, LINKS("seconds since 1970 to count ages to (default: now)", "S", AMOUNT)] = None
+    now: Annotated[
+        float | None,
+        LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", AMOUNT),
+    ] = None
     output: PlanOutput = None
 
     @property
@@ -120,8 +124,10 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
         self.refuse_prices()
         self._check_job()
         self._check_pods()
+        self.check_later()
         for name in ("half_life", "now"):
-            if name in self.changed() and not self.comm and self.links is None:
+            timed = self.comm or self.links is not None or (name == "now" and self.running is not None)
+            if name in self.changed() and not timed:
                 raise self.wrong(name, found=getattr(self, name), expected="--comm or --links beside it")
         if self.schedule not in (None, ("1f1b",)):
             raise self.wrong("schedule", found=",".join(self.schedule), expected="1f1b, which plans over sites have")
@@ -131,9 +137,10 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
     def _check_job(self) -> None:
         if self.plan is None:
             for name in ("model", "cluster", "devices"):
-                if not getattr(self, name):
-                    found = 0 if name == "devices" else "nothing"
-                    raise self.wrong(name, found=found, expected="what is to be placed, or --plan FILE in its place")
+                value = getattr(self, name)
+                if not value:
+                    expected = "what is to be placed, or --plan FILE in its place"
+                    raise self.wrong(name, found="nothing" if value in (None, "") else value, expected=expected)
             return
         if self.topology is not None and not self.cluster:
             raise self.wrong("topology", found="--plan without --cluster", expected="--cluster C beside it")
@@ -142,6 +149,7 @@ class PlaceOptions(LimitedTrainingOptions, SpaceOptions):
             "distance", "affinity_else", "max_spread", "output", "store", "memory_margin", "train_tokens",
             "train_samples", "packing", "padding", "failure_rate", "checkpoint_time", "restart_time", "price", "prices",
             "budget", "days",
+            "running", "jct", "reserve", "spares", "replace", "measure_affinity", "now",
         )  # fmt: skip
         others = [name for name in self.changed() if name not in fitting]
         if others:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.cells.cell import CellEstimate, CellFailure, CellRules
+from estimator.cells.cell import CellEstimate, CellFailure, CellRules, choose_cell
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job
 from estimator.cells.stage_pricing import Hardware, StagePricing
@@ -26,7 +26,14 @@ from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import LayerTime, Link, LinkTable, Shard
 from tests.cell_examples import MODELS, cell_of, estimated, make_hardware, make_job, tied_gpt, untied_llama
-from tests.oracles.cell_oracle import least_of_every_assembly, price_stages, seconds_of_setup, split_of
+from tests.oracles.cell_oracle import (
+    least_of_every_assembly,
+    price_stages,
+    seconds_of,
+    seconds_of_setup,
+    setup_with,
+    split_of,
+)
 from tests.oracles.partition_oracle import compositions
 from tests.seeds import all_seeds, seeds
 
@@ -118,6 +125,30 @@ def test_a_cell_is_priced_as_its_setup_is() -> None:
             low, high = cell.evaluation.interval_90_s
             assert low < cell.iteration_time_s < high
             assert cell.evaluation.breakdown.total_s == pytest.approx(cell.iteration_time_s, rel=1e-12)
+
+
+def test_stages_in_arrays_take_what_each_takes_by_itself() -> None:
+    """On one type of device and among others; a scheduler is told the seconds of the evaluation."""
+    rng, seen = random.Random(11), 0
+    for _ in seeds(40):
+        job, hardware, devices, stages = random_instance(rng)
+        if rng.random() < 0.5:
+            others = load_cluster("h100:1x8").sites[0].nodes
+            (site,) = hardware.cluster.sites
+            cluster = replace(hardware.cluster, sites=(replace(site, nodes=(*others, *site.nodes)),))
+            hardware = replace(hardware, cluster=cluster)
+        pricing = StagePricing(job, hardware)
+        slots = [slot for slot in hardware.cluster.slots if slot.device == hardware.device.name][:devices]
+        chosen = choose_cell(pricing, slots, stages, CellRules())
+        if isinstance(chosen, CellFailure):
+            continue
+        seen += 1
+        setup, evaluation = pricing.evaluate([option.setup for option in chosen.options], chosen.micro_batch)
+        assert chosen.iteration_time_s == pytest.approx(evaluation.iteration_time_s, rel=1e-12)
+        for index, option in enumerate(chosen.options):
+            alone = setup_with(pricing, split_of(setup), index, option.setup, chosen.micro_batch)
+            assert (option.time_s, option.tail_s) == pytest.approx(seconds_of(alone, index), rel=1e-12)
+    assert seen > (20 if all_seeds() else 4)
 
 
 def test_three_nodes_of_six_in_seven_stages() -> None:

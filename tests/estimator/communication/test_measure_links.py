@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from estimator.communication.measure_torch import ALL_OPS, measure_links
 from estimator.communication.measuring import Measured, World
 from estimator.host import worker_processes
 from estimator.host.cpu import cpu_name
+from estimator.host.ports import unused_port
 from profiles.errors import InputError, MachineError
 from tests.processes import HANGS_S, all_running, wait_until
 
@@ -58,9 +58,7 @@ def test_rank_counts_share_workers_and_round_sizes_up() -> None:
 
 
 def test_ranks_of_a_launcher_each_get_the_tables() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = unused_port()
     code = (
         "import sys; from estimator.communication.measure_torch import *\n"
         "world = World(rank=int(sys.argv[1]), world_size=2, ranks_per_node=1, address='127.0.0.1',\n"
@@ -102,14 +100,16 @@ def test_a_worker_that_dies_is_named_with_its_last_words(monkeypatch: pytest.Mon
 
 def test_a_killed_worker_is_named_before_the_one_that_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import json, os, pathlib, signal, sys, time\n"
+        "import fcntl, json, os, pathlib, signal, sys, time\n"
         "request = json.loads(sys.stdin.readline())\n"
         "dying = pathlib.Path(request['results']).with_name('dying')\n"
+        "held = open(dying.with_name('held'), 'w')\n"
         "if request['rank'] == 1:\n"
-        "    dying.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    fcntl.flock(held, fcntl.LOCK_EX); dying.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
         "while not dying.exists():\n"
         "    time.sleep(0.01)\n"
-        "time.sleep(0.3); sys.exit('Connection closed by peer')\n"
+        "fcntl.flock(held, fcntl.LOCK_EX)  # once the other is dead\n"
+        "sys.exit('Connection closed by peer')\n"
     )
     replace_worker(monkeypatch, code)
     monkeypatch.setattr(worker_processes, "_POLL_S", 1.0)

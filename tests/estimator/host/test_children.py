@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from bench.killed.processes import TOKEN, is_running, processes_with
 from estimator.host import tied
-from estimator.host.children import child_processes
+from estimator.host.children import child_processes, interrupts_held_back
 from estimator.host.descendants import descendants_of
 from tests.processes import GUARDIAN, new_token, running, wait_until
 
@@ -105,6 +106,27 @@ def test_a_pool_ends_with_a_killed_parent(method: str, token: str, tmp_path: Pat
         await_processes(token, lambda commands: len(commands) >= 3)
         parent.kill()
     wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
+
+
+def test_what_starts_while_interrupts_wait_is_not_told_of_one() -> None:
+    """Not by another thread of this process that takes it either; it comes once the context ends."""
+    asleep = threading.Event()
+    threading.Thread(target=asleep.wait, daemon=True).start()
+    shows = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    done: list[str] = []
+
+    def starts() -> None:
+        with interrupts_held_back():
+            os.kill(os.getpid(), signal.SIGINT)
+            started = subprocess.run([sys.executable, "-c", shows], capture_output=True, text=True, check=True)
+            done.append(started.stdout)
+
+    with pytest.raises(KeyboardInterrupt):
+        starts()
+    asleep.set()
+    assert done == ["True\n"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Search:
         gain, cut = 0.0, False
         best_choice: tuple[int, list[int]] | None = None
         for step in range(self.depth + 1):
-            whole = np.flatnonzero((longer.free >= 0).all(axis=0) & (longer.gain > gain))
+            (whole,) = ((longer.gain > gain) & (longer.free.min(axis=0) >= 0)).nonzero()
             if len(whole):
                 best = whole[[longer.gain[whole].argmax()]]
                 gain = float(longer.gain[best[0]])
@@ -104,7 +104,7 @@ class Search:
             if step == self.depth or not len(moves.gain):
                 break
             bound = longer.gain + longer.free.T @ moves.prices + longer.left * moves.top
-            going = np.flatnonzero((longer.left > 0) & (bound > gain))
+            (going,) = ((longer.left > 0) & (bound > gain)).nonzero()
             if len(going) > self.beam:
                 cut = True
                 promise = bound - (1 - STEP_SHARE) * moves.top * longer.left
@@ -146,11 +146,11 @@ class Search:
             free, gain = free[:, None], np.zeros(1)
         else:
             left = depth - board.costs[board.asked[row]]
-            columns = np.flatnonzero((left >= 0) & (board.value[row] >= 0))
+            (columns,) = ((left >= 0) & (board.value[row] >= 0)).nonzero()
             left, pool = left[columns], board.pool_of[columns]
             free = np.repeat(free[:, None], len(columns), axis=1)
             free[pool, np.arange(len(columns))] -= board.devices[row, columns]
-            reached = np.flatnonzero(free[pool, np.arange(len(columns))] + moves.most[pool, left] >= 0)
+            (reached,) = (free[pool, np.arange(len(columns))] + moves.most[pool, left] >= 0).nonzero()
             columns, left, free = columns[reached], left[reached], free.take(reached, axis=1)
             gain = board.value[row, columns]
         count = len(columns)
@@ -190,25 +190,27 @@ def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Long
     reason = np.where(lacks.any(axis=0), lacks.argmax(axis=0), len(partial.free))
     # What a next move's reduced gain must exceed.
     needed = least - partial.gain - partial.free.T @ moves.prices - (partial.left - 1) * moves.top
-    blocks = [_pairs(partial, moves, step, needed, why, np.flatnonzero(reason == why)) for why in np.unique(reason)]
+    (reasons,) = np.bincount(reason).nonzero()
+    blocks = [_pairs(partial, moves, step, needed, why, (reason == why).nonzero()[0]) for why in reasons.tolist()]
     index, move = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    left, gain = partial.left[index] - moves.cost[move], partial.gain[index] + moves.gain[move]
+    left = partial.left.take(index) - moves.cost.take(move)
+    gain = partial.gain.take(index) + moves.gain.take(move)
     # What has no step left is worth a look as a whole choice alone.
-    worth = np.flatnonzero((left > 0) | (gain > least))
-    index, move, left, gain = index[worth], move[worth], left[worth], gain[worth]
+    (worth,) = ((left > 0) | (gain > least)).nonzero()
+    index, move, left, gain = index.take(worth), move.take(worth), left.take(worth), gain.take(worth)
     free = partial.free.take(index, axis=1) - moves.net_by_pool.take(move, axis=1)
     # What moves still free at most has to make up for what lacks.
     lacking = -moves.most
     enough = free >= lacking[:-1].take(left, axis=1)
-    possible = np.flatnonzero(np.logical_and.reduce(enough) & (free.sum(axis=0) >= lacking[-1].take(left)))
+    (possible,) = (np.logical_and.reduce(enough) & (free.sum(axis=0) >= lacking[-1].take(left))).nonzero()
     return _Longer(
         before=partial,
         step=step,
-        index=index[possible],
-        move=move[possible],
+        index=index.take(possible),
+        move=move.take(possible),
         reason=reason,
-        left=left[possible],
-        gain=gain[possible],
+        left=left.take(possible),
+        gain=gain.take(possible),
         free=free.take(possible, axis=1),
     )
 
@@ -219,11 +221,11 @@ def _pairs(
     """Partial choice and move of all that may follow the partial choices `own` for the reason `why`."""
     serving = moves.serving[why]
     serving = serving[: np.searchsorted(-moves.reduced[serving], -needed[partials].min(), side="left")]
-    open_ = moves.reduced[serving][None, :] > needed[partials][:, None]
-    open_ &= moves.cost[serving][None, :] <= partial.left[partials][:, None]
-    open_ &= serving[None, :] > partial.after[partials, why][:, None]
-    row = moves.row[serving][None, :]
+    open_ = moves.reduced.take(serving) > needed.take(partials)[:, None]
+    open_ &= moves.cost.take(serving) <= partial.left.take(partials)[:, None]
+    open_ &= serving > partial.after[partials, why][:, None]
+    row = moves.row.take(serving)
     for earlier in range(step):
-        open_ &= row != moves.row[partial.taken[partials, earlier]][:, None]
-    index, move = np.nonzero(open_)
-    return partials[index], serving[move]
+        open_ &= row != moves.row.take(partial.taken[partials, earlier], mode="wrap")[:, None]
+    index, move = open_.nonzero()
+    return partials.take(index), serving.take(move)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import combinations
 
 from estimator.frontends.load import load_file_model
@@ -26,7 +25,7 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 MOST_NODES = 1
 """Up to so many nodes of a site are shared by TPA's exact choice inside; beyond, by the exact search over plans that
@@ -35,7 +34,7 @@ MOST_SITES = 10
 """TPA's arrangements are tried of at most so many sites, for the same reason."""
 ILP_PRICED = 200
 """Plans that "ilp" prices of TPA's candidates, many times as many as "tpa"."""
-TOGETHER = 32
+TOGETHER = 128
 """So many plans in turn share what has been priced; then it is forgotten."""
 FAMILIES = 400
 """Families of plans that a search over even plans prices at most; what that leaves open is not proved."""

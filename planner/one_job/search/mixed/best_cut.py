@@ -110,14 +110,17 @@ class Pipe:
         A stage of c seconds that m micro-batches pass makes the iteration take at least m c beside what the stages
         before take for one (`estimator.schedules.lower_bounds`).
         """
-        after = np.full(self.layers + 2, -np.inf)
-        after[self.layers] = limit_s
-        rooms = [after]
-        for least in reversed(reach.least_s):
-            room = np.minimum(limit_s - self.micro_batches * least, after[reach.ends] - least)
-            after = np.append(room.max(axis=1), -np.inf)
-            rooms.append(after)
-        return rooms[::-1]
+        rooms = np.full((len(self.stages) + 1, self.layers + 2), -np.inf)
+        rooms[-1, self.layers] = limit_s
+        turns: dict[int, Floats] = {}
+        for number in reversed(range(len(self.stages))):
+            # Most stages take as long as others.
+            least = reach.least_s[number]
+            if id(least) not in turns:
+                turns[id(least)] = limit_s - self.micro_batches * least
+            room = np.minimum(turns[id(least)], rooms[number + 1].take(reach.ends) - least)
+            room.max(axis=1, out=rooms[number, :-1])
+        return list(rooms)
 
     def is_within(self, reach: Reach, limit_s: float) -> bool:
         """Whether the passes of some cut could take no more than `limit_s`."""

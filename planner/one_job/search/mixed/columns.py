@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
 from planner.one_job.search.mixed.space import Layout, MixedSpace, Segment
 from planner.one_job.search.spaces.space import divisors, fewest_replicas
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 SCALES = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.columns import SCALES, Column, Columns
 from planner.one_job.search.mixed.space import MixedSpace, Segment
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 MOST_FRAMES = 2_000_000

@@ -8,7 +8,7 @@ for one layer, do not.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Segment
 from planner.one_job.search.spaces.space import fewest_replicas
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp
 
 

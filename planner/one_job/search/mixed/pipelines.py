@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup, ZeroStage
@@ -12,7 +11,7 @@ from estimator.schedules.closed_form import flying_micro_batches
 from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed.frames import Frame
 from planner.one_job.search.mixed.pricer import Pricer, SegmentPrices
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -36,7 +35,7 @@ from planner.one_job.search.mixed.stage_tables import (
 )
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 PASS_AXES: tuple[GroupAxis, ...] = ("tp", "ep", "etp")
 """Axes whose collectives stand in the passes."""

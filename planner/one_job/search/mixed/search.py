@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.layer_times import nothing_measured
@@ -35,7 +35,7 @@ from planner.one_job.search.spaces.found import ROUNDING, Counts
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.spaces.space import fills_evenly
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 SAME = 1e-9

@@ -5,7 +5,7 @@ The same rules as `estimator.pricing.evaluate`, by the layers of `estimator.bulk
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, r
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import OnceCost, longest_once, price_once
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
@@ -31,7 +31,7 @@ from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType, Infeasible, LinkTable
 
@@ -97,11 +97,13 @@ def read_search(
     objective: Objective = "time",
     limit: int | None = None,
     model: Model | None = None,
+    place: Cluster | None = None,
 ) -> SearchRequest:
     """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
-    InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
+    InputError where they contradict each other, the model or the cluster. `model` and `place` None: what the options
+    name, as far as it is free."""
     model = load_any_model(options.model, options.user_code) if model is None else model
-    place, assumed = _read_place(options, model, store)
+    place, assumed = _read_place(options, model, store) if place is None else (place, list(place.notes))
     model, undropped = trained_on(model, place)
     assumed += undropped
     by_type: dict[str, list[DeviceSlot]] = {}

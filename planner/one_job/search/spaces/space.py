@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +23,7 @@ from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.tools.base.shape import Job, Shape, experts_of
 from profiles.cluster import DeviceSlot
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import DType
 
 FEWEST_TOKENS = 1024

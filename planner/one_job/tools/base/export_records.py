@@ -24,12 +24,24 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderCosts:
+    """Seconds of an iteration as the plan has its nodes, with ranks by the names of the same nodes, and by name inside
+    each part of the level by which it was placed."""
+
+    time_s: float
+    by_name_s: float
+    in_parts_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportContext:
     """What the plan itself does not say: the training script that the launcher is to start (None: the tool's own, or a
-    placeholder that a note names), and what of the user's own code it may run."""
+    placeholder that a note names), what of the user's own code it may run, and what an iteration takes where a manager
+    orders the nodes otherwise (None: that was not priced)."""
 
     script: str | None = None
     code: UserCode = NO_CODE
+    orders: OrderCosts | None = None
 
 
 class CannotExpress(Exception):  # noqa: N818  it is a result that has no file, not an error of anybody

@@ -216,7 +216,7 @@ def test_what_only_a_search_has_is_no_option(tmp_path: Path, name: str) -> None:
 
 
 def test_devices_must_be_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--devices: found 0.*--plan"):
+    with pytest.raises(InputError, match=r"--devices: found nothing.*--plan"):
         api.place(MODEL, cluster=three_sites(tmp_path))
     with pytest.raises(InputError, match="--devices: found 0"):
         place(three_sites(tmp_path), 0)

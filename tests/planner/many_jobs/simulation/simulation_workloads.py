@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
-from planner.many_jobs.jobs.records import Job
+from planner.many_jobs.jobs.records import Announcement, Job
 from tests.scheduling_examples import FakeCells, make_job
 
 MODELS = ("bert-0.3b", "bert-1.3b", "bert-2.6b", "moe-10b", "gpt-30b")
@@ -49,3 +51,19 @@ def draw_workload(rng: Random, count: int, *, mean_gap_s: float = 300.0) -> tupl
             )
         )
     return tuple(found)
+
+
+def announce(rng: Random, jobs: Sequence[Job], *, cancelling: bool = True) -> tuple[Job, ...]:
+    """The jobs, a third of them announced up to two hours before, some for another time than they come at, and some
+    (where `cancelling`) withdrawn; a fifth is preemptible."""
+    drawn = []
+    for job in jobs:
+        if rng.random() < 1 / 3:
+            known_s = max(0.0, job.submit_s - rng.uniform(0.0, 7200.0))
+            arrival_s = max(known_s, job.submit_s + rng.choice((0.0, 0.0, 0.0, -900.0, 900.0, 3000.0)))
+            cancelled = cancelling and rng.random() < 0.15
+            plan = Announcement(known_s=known_s, arrival_s=arrival_s, cancelled=cancelled)
+            drawn.append(replace(job, planned=plan))
+        else:
+            drawn.append(replace(job, preemptible=rng.random() < 0.2))
+    return tuple(drawn)

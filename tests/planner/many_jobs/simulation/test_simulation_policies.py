@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.policies.arnold import Variant
 from planner.many_jobs.policies.catalogue import POLICIES, make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
@@ -17,7 +19,7 @@ from planner.many_jobs.simulation.placing import devices_of
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, Settings
 from planner.many_jobs.simulation.truth import cells_truth
-from tests.planner.many_jobs.simulation.simulation_workloads import draw_workload
+from tests.planner.many_jobs.simulation.simulation_workloads import announce, draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
 from tests.seeds import examples
 
@@ -106,10 +108,21 @@ def check_run(result: Result, recorder: Recorder, *, restart_s: float, failing: 
     assert failing or result.summary.lost_iterations == 0.0
 
 
-def run_policy(name: str, seed: int, count: int, round_s: float | None, failing: bool) -> Result:
+def run_policy(
+    name: str,
+    seed: int,
+    count: int,
+    round_s: float | None,
+    failing: bool,
+    *,
+    announced: bool = False,
+    **policy_options: object,
+) -> Result:
     rng, cells = Random(seed), FakeCells()
-    recorder = Recorder(make_policy(name), cells)
+    recorder = Recorder(make_policy(name, **policy_options), cells)
     jobs = draw_workload(rng, count)
+    if announced:
+        jobs = announce(rng, jobs)
     options = Settings(
         round_s=round_s,
         restart_s=60.0,
@@ -142,9 +155,25 @@ def check_work(result: Result, recorder: Recorder) -> None:
     count=st.integers(1, 25),
     round_s=st.sampled_from([None, 60.0, 300.0]),
     failing=st.booleans(),
+    announced=st.booleans(),
 )
-def test_every_policy(name: str, seed: int, count: int, round_s: float | None, failing: bool) -> None:
-    run_policy(name, seed, count, round_s, failing)
+def test_every_policy(name: str, seed: int, count: int, round_s: float | None, failing: bool, announced: bool) -> None:
+    run_policy(name, seed, count, round_s, failing, announced=announced)
+
+
+@pytest.mark.parametrize("variant", get_args(Variant))
+@settings(max_examples=examples(12, least=4), suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 30),
+    round_s=st.sampled_from([None, 60.0]),
+    failing=st.booleans(),
+    patience_s=st.sampled_from([0.0, 600.0, 86_400.0]),
+)
+def test_every_variant_of_arnold(
+    variant: str, seed: int, count: int, round_s: float | None, failing: bool, patience_s: float
+) -> None:
+    run_policy("arnold", seed, count, round_s, failing, announced=True, variant=variant, patience_s=patience_s)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

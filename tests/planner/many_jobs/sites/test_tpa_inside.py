@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from planner.many_jobs.sites import inside
 from planner.many_jobs.sites.inside import InsideOption, best_inside, patterns_of
 from tests.oracles.inside_milp import best_inside_by_milp
 from tests.seeds import seeds, some
@@ -79,6 +80,18 @@ def test_labels_find_what_trying_everything_finds(first: int) -> None:
         assert found is not None
         assert found.total_s == options[found.option].total_s(found.stages)
         assert found.total_s == pytest.approx(least(options), rel=1e-12)
+
+
+def test_few_labels_are_still_a_choice_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fits, and no bound says that it is the best; on these small ones it is near."""
+    monkeypatch.setattr(inside, "MOST_FOLLOWERS", 8)
+    for seed in range(20):
+        options = draw_options(seed)
+        if options:
+            choice = best_inside(options)
+            assert choice is not None
+            assert choice.total_s == options[choice.option].total_s(choice.stages)
+            assert least(options) * (1 - 1e-12) <= choice.total_s <= 1.5 * least(options)
 
 
 def test_the_integer_program_has_the_same_optimum() -> None:

@@ -44,7 +44,7 @@ def test_columns_and_rows_have_the_same_names() -> None:
 
 
 def test_every_column_is_read(tmp_path: Path) -> None:
-    cells = "a,5,60.5,8,2,64,512.5,ann,lab,train,Killed,30,bert-1.3b,128,1e3,a100-80gb,99,-2,extra"
+    cells = "a,5,60.5,8,2,64,512.5,ann,lab,train,Killed,30,bert-1.3b,128,1e3,a100-80gb,99,-2,1,7,3,Yes,extra"
     (one,) = read_trace(written(tmp_path, cells, header=",".join(COLUMNS) + ",more")).rows
     assert one == TraceRow(
         line=2,
@@ -66,6 +66,10 @@ def test_every_column_is_read(tmp_path: Path) -> None:
         device="a100-80gb",
         deadline_s=99.0,
         priority=-2,
+        planned_s=1.0,
+        planned_for_s=7.0,
+        cancelled_s=3.0,
+        preemptible=True,
     )
     assert read_trace(tmp_path / "trace.csv").ignored_columns == ("more",)
 
@@ -74,6 +78,42 @@ def test_blank_cells_and_lines_say_nothing(tmp_path: Path) -> None:
     cells = "a,5,60,8" + "," * (len(COLUMNS) - 4)
     (one,) = read_trace(written(tmp_path, "", cells, "", header=",".join(COLUMNS))).rows
     assert one == TraceRow(line=3, job_id="a", submit_time_s=5.0, duration_s=60.0, gpus=8)
+
+
+PLANS = "job_id,submit_time_s,duration_s,gpus,planned_s,planned_for_s,cancelled_s,preemptible"
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("50.5,,,", r"line 3: planned_s: found 50.5, expected a time of day not after submit_time_s \(50\)"),
+        ("40,39,,", r"line 3: planned_for_s: found 39, expected a time of day not before planned_s \(40\)"),
+        ("40,,39,", r"line 3: cancelled_s: found 39, expected a time of day not before planned_s \(40\)"),
+        (",60,,", r"line 3: planned_s: found nothing, expected when it was announced, as planned_for_s says 60"),
+        (",,60,", r"line 3: planned_s: found nothing, expected when it was announced, as cancelled_s says 60"),
+        ("-1,,,", r"line 3: planned_s: found '-1', expected a number of at least 0"),
+        (",,,perhaps", r"line 3: preemptible: found 'perhaps', expected yes or no"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, cells: str, message: str) -> None:
+    path = written(tmp_path, "a,0,1,1,,,,", f"b,50,1,1,{cells}", header=PLANS)
+    with pytest.raises(InputError, match=message):
+        read_trace(path)
+    assert [one.job_id for one in read_trace(path, lenient=True).rows] == ["a"]
+
+
+def test_announcements_move_along(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,10,1,1,,,,no", "b,50,1,1,30,60,,", "c,90,1,1,90,,95,1", header=PLANS)
+    trace = read_trace(path)
+    faster = load(trace, 2.0).rows
+    assert [(one.submit_time_s, one.planned_s, one.planned_for_s) for one in faster] == [
+        (10.0, None, None),
+        (30.0, 10.0, 40.0),
+        (50.0, 50.0, None),
+    ]
+    assert faster[2].cancelled_s == 55.0
+    (kept,) = window(trace, 40.0, 60.0).rows
+    assert (kept.submit_time_s, kept.planned_s, kept.planned_for_s) == (10.0, -10.0, 20.0)
 
 
 def test_rows_are_sorted_and_those_of_one_time_keep_their_order(tmp_path: Path) -> None:

@@ -221,6 +221,7 @@ def test_kubernetes_errors_name_item_and_key(tmp_path: Path) -> None:
         lambda items: items[12]["spec"]["containers"][0].update(resources=limits), r"items\[12\]: resources.requests"
     )
     refuse(lambda items: items.append(5), "expected a list of objects")
+    refuse(lambda items: items[1]["metadata"].update(name="h-1"), "node h-1: found it twice, expected each node once")
 
 
 # Names
@@ -364,7 +365,11 @@ def test_regrouping_keeps_every_count_pod_and_rack(case: tuple[int, int, int, in
     found = cluster_with_free(base, _write(tmp_path, f"NODELIST GRES GRES_USED STATE\n{rows}"))
     result = _by_node(found)
     pod = -(-nodes // pods)
-    whole = [index // pod for index in range(nodes)], [index // rack if rack > 1 else 0 for index in range(nodes)]
+    # Nodes that are a pod each stand alike.
+    whole = (
+        [index // pod if pod > 1 else 0 for index in range(nodes)],
+        [index // rack if rack > 1 else 0 for index in range(nodes)],
+    )
     blocks = list(zip(*whole, strict=True))
     for block in dict.fromkeys(blocks):
         inside = [index for index in range(nodes) if blocks[index] == block]
@@ -417,6 +422,7 @@ def test_nothing_free_is_a_result_and_not_an_error(tmp_path: Path) -> None:
         ("NODELIST GRES\nn1 gpu:h100:8\n", "expected a column STATE"),
         ("NODELIST GRES STATE\nn1 gpu:h100:8\n", r"now.txt, line 2: found 2 columns, expected 3 columns"),
         ("NODELIST GRES STATE\nn1 gpu:h100:8(S:0- idle\n", r"node n1, GRES: found 'gpu:h100:8\(S:0-'"),
+        ("NODELIST GRES STATE\nn1 gpu:h100:８ idle\n", "node n1, GRES: found 'gpu:h100:８'"),
         ("NODELIST GRES STATE\nn[1 gpu:h100:8 idle\n", r"now.txt, line 2: NODELIST: found 'n\[1'"),
         ("NODELIST GRES STATE\nn1 (null) idle\n", "found nodes without GPUs, which are left out: 1, expected GPUs"),
         (

@@ -206,8 +206,9 @@ for part in parts:
     places = hosts or tasks[options.get("--het-group", "0")].split(",")
     if "--ntasks" in options:
         assert len(places) == int(options["--ntasks"])
-    for place in places:
-        env = dict(os.environ, SLURM_PROCID=str(number), SLURMD_NODENAME=place)
+    for at, place in enumerate(places):
+        local = str(places[:at].count(place))
+        env = dict(os.environ, SLURM_PROCID=str(number), SLURM_LOCALID=local, SLURMD_NODENAME=place)
         subprocess.run(command, env=env, check=True)
         number += 1
 """

@@ -20,6 +20,7 @@ import pytest
 
 from bench.killed.processes import TOKEN, processes_with
 from estimator.frontends.load import load_file_model
+from estimator.host.ports import unused_port
 from estimator.host.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
 from planner.one_job.running.launch import run_here, worker_specs
@@ -195,13 +196,7 @@ def test_a_core_that_there_is_not_is_the_machines_failure(token: str) -> None:
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return unused_port()
 
 
 @pytest.fixture

@@ -66,6 +66,9 @@ def test_a_device_that_the_database_lacks(tmp_path: Path) -> None:
         ("# note\ndevice,r1,r2,j_dp,j_pp\nh800,1,60,x,0\n", "line 3"),
         ("device,r1,r2,j_dp,j_pp\nh800,1,60,0\n", "4 values"),
         ("device,r1,r2,j_dp,j_pp\nh800,1,60,nan,0\n", "j_dp"),
+        ("device,r1,r2,j_dp,j_pp\nh800,1,６０,0,0\n", "line 2: r2: found '６０'"),
+        ("device,r1,r2,j_dp,j_pp,j_pp\nh800,1,60,0,0,0\n", "header"),
+        ("device,r1,r2,j_dp,j_pp\n" + "x" * 200_000 + ",1,60,0,0\n", "line 2: found field larger"),
     ],
 )
 def test_wrong_databases(tmp_path: Path, text: str, said: str) -> None:
