@@ -2,7 +2,7 @@
 
 A tool runs no code of anybody's, writes no file, and takes no path but those of a config and a cluster file, which are
 data. Parameters come from the records of options, so that a tool takes what its command does. What a call does is done
-in a process apart (`mcp_calls`): it can be cancelled, and others go on beside it.
+in a process apart (`planner.api.tool_calls`): it can be cancelled, and others go on beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import anyio
 from pydantic import Field
 
 from planner import api
-from planner.cli.mcp_calls import Calls
+from planner.api.tool_calls import Calls
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.mcp import McpOptions
 from planner.shared.options.record import Entry, Options, entries

@@ -113,7 +113,7 @@ def test_a_long_call_can_be_given_up_and_others_go_on_beside_it(token: str) -> N
     from planner.cli.mcp_server import make_server
 
     def working() -> int:
-        return sum("mcp_tools" in command for command in processes_with(token).values())
+        return sum("planner.api.tools" in command for command in processes_with(token).values())
 
     async def talk() -> None:
         async with mcp.Client(make_server(McpOptions())) as client:

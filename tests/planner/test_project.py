@@ -121,12 +121,14 @@ def test_the_interface_loads_words_alone() -> None:
 
 
 def test_the_command_line_asks_the_interface_alone() -> None:
-    """It prints what `planner.api` returns; types of results are for the type checker."""
+    """It prints what `planner.api` returns; types of results are for the type checker, and hosts are written as a range
+    in the way of managers."""
     allowed = (
         "planner.api",
         "planner.cli",
         "planner.shared",
         "profiles.errors",
+        "profiles.host_lists",
         "profiles.records",
         "estimator.communication.measuring",
     )

@@ -1,5 +1,5 @@
-"""What the tools of `cellplan mcp` do, each in a process that answers for it (`mcp_calls`): a search without end can be
-ended, and another call need not wait for it."""
+"""What the tools of `cellplan mcp` do, each in a process that answers for it (`planner.api.tool_calls`): a search
+without end can be ended, and another call need not wait for it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Calls:
                 self._idle.pop().end()
 
     async def answer(self, tool: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return what `mcp_tools` answers.
+        """Return what `planner.api.tools` answers.
 
         Raises:
             InputError: an option is wrong.
@@ -65,7 +65,7 @@ class Calls:
 
     def _start(self) -> UserProcess:
         return UserProcess(
-            "planner.cli.mcp_tools",
+            "planner.api.tools",
             name="mcp",
             expected="an answer: this is a fault of cellplan's",
             limit_s=self._limit_s,
