@@ -11,6 +11,8 @@ from profiles.topology_slurm import NO_UPLINKS
 from profiles.topology_tree import HostTree, host_tree, level_names
 
 HOSTNAME = "kubernetes.io/hostname"
+HOST_COLUMNS = frozenset(("host", "hostname", "node", "nodename", "node_name"))
+"""What the column of a table's hosts may be called that is not the first."""
 LABELS: tuple[tuple[str, ...], ...] = (
     ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"),
     (
@@ -107,13 +109,16 @@ def short_labels(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_table(text: str, where: str) -> HostTree:
-    """Return the tree of a CSV with a header, a row a host: its name, then the switch at each level, from the top down
-    or from the nodes up (levels have more parts the lower they are). Raise InputError with the line."""
+    """Return the tree of a CSV with a header, a row a host: its name, in the first column or in the one called `host`,
+    `node` or the like, and the switch at each level, from the top down or from the nodes up (levels have more parts the
+    lower they are). Raise InputError with the line."""
     rows = csv_rows(text, where=where)
     _, header = next(rows, (1, []))
     if len(header) < 2 or not all(header) or len(set(header)) < len(header):
         expected = "a header: host, then a name for each level"
         raise InputError(where=f"{where}, line 1", found=",".join(header)[:60] or "nothing", expected=expected)
+    place = next((place for place, name in enumerate(header) if name.lower() in HOST_COLUMNS), 0)
+    names = [*header[:place], *header[place + 1 :]]
     paths: dict[str, tuple[str, ...]] = {}
     for number, cells in rows:
         if not any(cells):
@@ -123,13 +128,13 @@ def read_table(text: str, where: str) -> HostTree:
             lacking = next((header[i] for i, cell in enumerate(cells[: len(header)]) if not cell), header[-1])
             stated = f"{sum(map(bool, cells))} values"
             raise InputError(where=at, key=lacking, found=stated, expected=f"one for each of {', '.join(header)}")
-        if cells[0] in paths:
+        host = cells.pop(place)
+        if host in paths:
             expected = "each host in one row, under one switch of a level"
-            raise InputError(where=at, key=header[0], found=f"{cells[0]} a second time", expected=expected)
-        paths[cells[0]] = tuple(cells[1:])
+            raise InputError(where=at, key=header[place], found=f"{host} a second time", expected=expected)
+        paths[host] = tuple(cells)
     if not paths:
         raise InputError(where=where, found="no host", expected="a row for each host")
-    names = header[1:]
     parts = [len({path[depth] for path in paths.values()}) for depth in range(len(names))]
     if parts == sorted(parts) and (parts != sorted(parts, reverse=True) or not _is_low(names[0])):
         names, paths = names[::-1], {host: path[::-1] for host, path in paths.items()}

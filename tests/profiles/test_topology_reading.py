@@ -84,8 +84,18 @@ def by_name(tree: HostTree) -> dict[str, tuple[str, ...]]:
 WANTED = {host: (leaf, PODS[leaf]) for host, leaf in LEAVES.items()}
 
 
+HOSTS_LAST = "\n".join(",".join([*line.split(",")[1:], line.split(",")[0]]) for line in TABLE.splitlines())
+
+
 @pytest.mark.parametrize(
-    ("text", "name"), [(CONF, "topology.conf"), (SHOWN, "shown.txt"), (YAML, "topology.yaml"), (TABLE, "hosts.csv")]
+    ("text", "name"),
+    [
+        (CONF, "topology.conf"),
+        (SHOWN, "shown.txt"),
+        (YAML, "topology.yaml"),
+        (TABLE, "hosts.csv"),
+        (HOSTS_LAST, "hosts.csv"),
+    ],
 )
 def test_each_form_is_the_same_tree(tmp_path: Path, text: str, name: str) -> None:
     tree = read(text, tmp_path, name)
