@@ -32,10 +32,10 @@ class LayerRuns:
     there: npt.NDArray[np.bool_]
 
 
-def list_runs(works: Sequence[Work | None], model: Model, recipe: Recipe, tp: int) -> LayerRuns:
-    """Return the runs of layers whose works are `works` (None: cannot be had), alike layers of one object."""
+def list_runs(works: Sequence[Work | None], kinds: Sequence[int], model: Model, recipe: Recipe, tp: int) -> LayerRuns:
+    """Return the runs of layers whose works are `works` (None: cannot be had), the same for equal `kinds`."""
     features, count = features_of(recipe), len(works)
-    layers = _layers_of(works)
+    layers = _layers_of(works, kinds)
     shared = _repeated(model, tp, count)
     parameters, experts = layers.of("parameters"), layers.of("expert_parameters")
     learning, learning_experts = layers.of("trainable_parameters"), layers.of("trainable_expert_parameters")
@@ -96,14 +96,10 @@ class _Layers:
         )
 
 
-def _layers_of(works: Sequence[Work | None]) -> _Layers:
-    places: dict[int, int] = {}
-    kinds: list[Work | None] = []
-    for work in works:
-        if id(work) not in places:
-            places[id(work)] = len(kinds)
-            kinds.append(work)
-    return _Layers(kinds=tuple(kinds), kind_of=np.array([places[id(work)] for work in works], dtype=np.int64))
+def _layers_of(works: Sequence[Work | None], kinds: Sequence[int]) -> _Layers:
+    of_kind = dict(zip(kinds, works, strict=True))
+    places = {kind: number for number, kind in enumerate(of_kind)}
+    return _Layers(kinds=tuple(of_kind.values()), kind_of=np.array([places[kind] for kind in kinds], dtype=np.int64))
 
 
 def _repeated(model: Model, tp: int, layers: int) -> Amounts | float:

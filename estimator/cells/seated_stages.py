@@ -9,6 +9,7 @@ from collections.abc import Hashable
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import Composition, Variant
+from estimator.bulk.places import Places
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.layers.split import Split, Work
@@ -50,7 +51,7 @@ class SeatedStages:
         )
         self._kinds: dict[Hashable, StageKind] = {}
         self._alike: dict[Hashable, tuple[DeviceSlot, ...]] = {}
-        self._places: dict[int, tuple[tuple[DeviceSlot, ...], Hashable]] = {}
+        self._places: dict[Places, Hashable] = {}
         self._works: dict[Hashable, ChunkWork | Infeasible] = {}
         self._layers: dict[Hashable, tuple[Layer, Split, Work | Infeasible]] = {}
         self._seconds: dict[Hashable, StageSeconds] = {}
@@ -115,12 +116,12 @@ class SeatedStages:
 
     def _place(self, slots: tuple[DeviceSlot, ...]) -> Hashable:
         """Where they sit (`place_key`), which is asked of the same slots again and again."""
-        known = self._places.get(id(slots))
-        if known is None:
+        places = Places(slots)
+        if places not in self._places:
             if len(self._places) >= MOST_PLACES:
                 self._places.clear()
-            known = self._places[id(slots)] = slots, place_key(self._evaluator.cluster, slots)
-        return known[1]
+            self._places[places] = place_key(self._evaluator.cluster, slots)
+        return self._places[places]
 
     def _composition(self, stage: StageSetup) -> Composition:
         (first, end), layers = stage.chunks[0], stage.recompute_layers

@@ -205,7 +205,9 @@ class StagePricing:
         if key not in self._runs:
             if len(self._runs) >= MOST_RUNS:
                 self._runs.clear()
-            self._runs[key] = list_runs(self.layer_works(place, stage), self.job.model, self.recipe, stage.tp)
+            self._runs[key] = list_runs(
+                self.layer_works(place, stage), self.kinds, self.job.model, self.recipe, stage.tp
+            )
         return self._runs[key]
 
     def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:

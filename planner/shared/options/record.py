@@ -6,11 +6,12 @@ From the record come the command line's arguments (`planner.cli.arguments`), the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, MISSING, fields
 from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from planner.shared.options.values import Values, WrongValueError, values_of
@@ -163,7 +164,7 @@ def entries(kind: type[Options]) -> Mapping[str, Entry]:
 
 @cache
 def _entries(kind: Any) -> Mapping[str, Entry]:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = {name: hint for base in reversed(kind.__mro__) for name, hint in _own_hints(base).items()}
     options = {}
     for field in fields(kind):
         option = _option(hints[field.name])
@@ -180,6 +181,13 @@ def _entries(kind: Any) -> Mapping[str, Entry]:
             values=option.values or derived,
         )
     return options
+
+
+@cache
+def _own_hints(kind: Any) -> Mapping[str, Any]:
+    """The types of the fields that a class itself adds to those of its bases, which most records of options share."""
+    own = {name: text for name, text in vars(kind).get("__annotations__", {}).items() if "ClassVar" not in str(text)}
+    return get_type_hints(SimpleNamespace(__annotations__=own), vars(sys.modules[kind.__module__]), include_extras=True)
 
 
 def _option(hint: Any) -> Option | None:

@@ -112,13 +112,9 @@ class Pipe:
         """
         rooms = np.full((len(self.stages) + 1, self.layers + 2), -np.inf)
         rooms[-1, self.layers] = limit_s
-        turns: dict[int, Floats] = {}
         for number in reversed(range(len(self.stages))):
-            # Most stages take as long as others.
             least = reach.least_s[number]
-            if id(least) not in turns:
-                turns[id(least)] = limit_s - self.micro_batches * least
-            room = np.minimum(turns[id(least)], rooms[number + 1].take(reach.ends) - least)
+            room = np.minimum(limit_s - self.micro_batches * least, rooms[number + 1].take(reach.ends) - least)
             room.max(axis=1, out=rooms[number, :-1])
         return list(rooms)
 
