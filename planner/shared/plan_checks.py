@@ -80,6 +80,7 @@ def refuse_places(plan: Plan, place: Cluster, *, where: str) -> None:
     slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
     sites = [site.name for site in place.sites]
     hosts = {site.name: frozenset(site.network.hosts) for site in place.sites}
+    first: dict[tuple[str, str | int, int], int] = {}
     for rank, device in enumerate(plan.devices):
         key = f"devices[{rank}]"
         if device.site not in sites:
@@ -88,6 +89,10 @@ def refuse_places(plan: Plan, place: Cluster, *, where: str) -> None:
         if device.host is not None and hosts[device.site] and device.host not in hosts[device.site]:
             expected = f"a node of {device.site} in {place.text} (`estimate --cluster` takes another cluster)"
             raise InputError(where=where, key=f"{key}.host", found=repr(device.host), expected=expected)
+        other = first.setdefault((device.site, device.host or device.node, device.index), rank)
+        if other != rank:
+            stated = f"{device.host or f'node {device.node}'}, index {device.index}, as devices[{other}] has"
+            raise InputError(where=where, key=key, found=stated, expected="a device for each rank")
         slot = slot_at.get((device.site, device.node, device.index))
         if slot is None:
             stated = f"node {device.node}, index {device.index} of {device.site}"

@@ -64,17 +64,17 @@ def _own_places(plan: Plan, cluster: Cluster, where: str) -> tuple[DeviceSlot, .
     """The device of every rank on the host that the plan names."""
     slot_at = {(slot.site, slot.node, slot.index): slot for slot in cluster.slots}
     nodes = {(site.name, name): node for site in cluster.sites for node, name in enumerate(site.network.hosts)}
-    slots = []
+    slots: dict[DeviceSlot, None] = {}
     for device in plan.devices:
         key = f"devices[{device.rank}].host"
         if device.host is None:
             expected = "the name of its node (place on a cluster whose nodes have names writes it)"
             raise InputError(where=where, key=key, found="none", expected=expected)
         slot = slot_at.get((device.site, nodes.get((device.site, device.host), -1), device.index))
-        if slot is None or slot.device != device.device:
-            expected = f"a node of {cluster.text} with {device.device} {device.index}"
+        if slot is None or slot.device != device.device or slot in slots:
+            expected = f"a node of {cluster.text} with {device.device} {device.index}, which no other rank has"
             raise InputError(where=where, key=key, found=repr(device.host), expected=expected)
-        slots.append(slot)
+        slots[slot] = None
     return tuple(slots)
 
 

@@ -70,7 +70,7 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
     slots = [
         slot for slot, device in zip(same_places, plan.devices, strict=True) if slot and slot.device == device.device
     ]
-    if len(slots) == len(plan.devices):
+    if len(slots) == len(plan.devices) == len(set(slots)):
         return tuple(slots), ()
     if place.text == plan.cluster:
         refuse_places(plan, place, where=where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -85,7 +86,9 @@ class Occupancy:
         """Return after how many seconds so many devices are free: 0 now, None never."""
         if self.free_devices(None) >= devices:
             return 0.0
-        return next((wait_s for wait_s in self.waits_s if self.free_devices(wait_s) >= devices), None)
+        # What is free only grows.
+        number = bisect_left(self.waits_s, True, key=lambda wait_s: self.free_devices(wait_s) >= devices)
+        return self.waits_s[number] if number < len(self.waits_s) else None
 
     def _wait_s(self, end: Ending) -> float:
         return max(SOONEST_S, end.likely_s - self.now_s)

@@ -124,7 +124,10 @@ def _of_table(text: str, where: str) -> Iterator[RunningJob]:
         raise InputError(where=f"{where}, line 1", found=lines[0][1][:60] if lines else "nothing", expected=expected)
     for number, line in lines[1:]:
         at = f"{where}, line {number}"
-        cells = _cells(line, bar, len(header))
+        try:
+            cells = _cells(line, bar, len(header))
+        except csv.Error as error:
+            raise InputError(where=at, found=str(error), expected=f"values of {', '.join(header)}") from None
         if len(cells) != len(header):
             expected = f"{len(header)} ({', '.join(header)}), host lists with commas in quotes"
             raise InputError(where=at, found=f"{len(cells)} values", expected=expected)
