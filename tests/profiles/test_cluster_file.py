@@ -210,7 +210,7 @@ def test_local_device_in_a_file(tmp_path: Path) -> None:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    names = draw(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3, unique=True))
+    names = draw(st.lists(st.text(min_size=1, max_size=5).filter(str.isprintable), min_size=1, max_size=3, unique=True))
     sites = []
     for name in names:
         groups = []

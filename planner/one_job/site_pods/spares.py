@@ -69,7 +69,7 @@ class SpareProblem:
 
     setup: Setup
     used: tuple[Node, ...]
-    free: dict[Kind, tuple[Node, ...]]
+    free: Mapping[Kind, tuple[Node, ...]]
 
     @cached_property
     def kind_of(self) -> dict[Node, Kind]:
