@@ -120,9 +120,12 @@ def _levels_of(
 
     network = network_under(tree, count, hosts, where)
     named = {level.name: level for level in rules}
-    unknown = next((name for name in named if name not in tree.levels), None)
+    several = [level.name for level in tree.network(tuple(tree.places)).levels]
+    unknown = next((name for name in named if name not in several), None)
     if unknown is not None:
-        expected = f"some of {', '.join(tree.levels)}, the levels of {tree.where}"
+        expected = f"some of {', '.join(several) or 'no levels'}, the levels of {tree.where}"
+        if unknown in tree.levels:
+            expected += f" (its {unknown} is one switch above everything)"
         raise InputError(where=where, key="fabric.levels", found=repr(unknown), expected=expected)
     levels: list[LevelModel] = []
     below = network.hosts

@@ -261,7 +261,16 @@ def test_a_tree_beside_a_cluster(tmp_path: Path) -> None:
             ", levels: [{name: pod, parts: [{nodes: 5}]}]",
             "levels: found parts, beside those of .*, expected one tree",
         ),
-        (', names: "gpu[1-5]"', ", levels: [{name: rack}]", "levels: found 'rack', expected some of leaf, pod, core"),
+        (
+            ', names: "gpu[1-5]"',
+            ", levels: [{name: rack}]",
+            "levels: found 'rack', expected some of leaf, pod, the levels",
+        ),
+        (
+            ', names: "gpu[1-5]"',
+            ", levels: [{name: core}]",
+            r"of leaf, pod, .* \(its core is one switch above everything",
+        ),
     ],
 )
 def test_trees_that_do_not_fit_the_cluster(tmp_path: Path, names: str, fabric: str, message: str) -> None:

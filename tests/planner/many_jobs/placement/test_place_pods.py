@@ -22,7 +22,7 @@ def files(tmp_path: Path) -> list[str]:
     cluster.write_text(
         "schema: cellplan.cluster/1\nsites:\n  - name: north\n    nodes:\n"
         f'      - {{count: {NODES}, device: a100-80gb, devices: 2, names: "gpu[01-06]"}}\n'
-        "    fabric: {link: ib-hdr200, levels: [{name: pod, oversubscription: 4}]}\n",
+        "    fabric: {link: ib-hdr200, levels: [{name: leaf, oversubscription: 4}]}\n",
         encoding="utf-8",
     )
     tree = tmp_path / "topology.conf"
