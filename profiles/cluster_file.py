@@ -1,16 +1,11 @@
-"""Clusters from what a user writes: a short form, or a cluster file in YAML; and back into the file's form.
-
-The short form `a100-80gb:16x8` is 16 nodes of 8 devices; `a40:16x2+a10:16x2` a sum of such on one fabric; `local:1x2`
-two workers on this machine. What the user does not write comes from the device's reference node, and `Cluster.notes`
-says so.
+"""Clusters from what a user writes: a short form (`profiles.reference_nodes`), or a cluster file in YAML; and back into
+the file's form. What the user does not write comes from the device's reference node, and `Cluster.notes` says so.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +20,17 @@ from profiles.hardware import load_device, load_link
 from profiles.limits import LIMITS
 from profiles.network import Network
 from profiles.network_file import network_beside, read_hosts, read_network
+from profiles.reference_nodes import (
+    LOCAL,
+    LocalDevice,
+    default_nodes,
+    fastest_nic,
+    from_short_form,
+    is_short_form,
+    local_device_of,
+    local_note,
+    reference_note,
+)
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import line_of, parse_yaml
 
@@ -32,19 +38,8 @@ if TYPE_CHECKING:
     from profiles.cluster_schema import ClusterModel, DeviceModel, LinkModel, NodesModel, SiteModel
     from profiles.topology_tree import HostTree
 
-LOCAL = "local"
-
-_PART = re.compile(r"(?P<device>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,9})x(?P<devices>\d{1,9})", re.ASCII)
-_FORMS = (
-    "NAME:NODESxDEVICES such as a100-80gb:16x8 (16 nodes of 8 devices), a sum such as a40:16x2+a10:16x2,"
-    " local:1xWORKERS, or the path of a cluster file that ends in .yaml or .yml"
-)
-
 BESIDE = "@"
 """Stands between a cluster and the file of the tree beside it."""
-
-LocalDevice = Callable[[], Device | None]
-"""Gives the record of this machine's own device, from measured rates; None if nobody has measured it."""
 
 
 def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Cluster:
@@ -72,7 +67,7 @@ def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Clust
 def _apart(text: str) -> tuple[str, str]:
     """A cluster and the file of the tree beside it, empty where there is none."""
     base, _, file = text.rpartition(BESIDE)
-    named = given_under(base) is not None or is_file(base) or _PART.fullmatch(base.split("+")[-1].strip())
+    named = given_under(base) is not None or is_file(base) or is_short_form(base.split("+")[-1].strip())
     return (base, file) if file and named else (text, "")
 
 
@@ -96,7 +91,7 @@ def _load(text: str, local_device: LocalDevice | None, tree: HostTree | None) ->
         data = parse_yaml(content, where=text)
         with _on_line(content, text):
             return _from_file(data, text=text, where=text, local_device=local_device, tree=tree)
-    cluster = _from_short_form(text, local_device)
+    cluster = from_short_form(text, local_device)
     return (
         cluster if tree is None else replace(cluster, sites=tuple(_under(tree, site, text) for site in cluster.sites))
     )
@@ -113,125 +108,6 @@ def name_cluster(value: Mapping[str, Any] | Cluster) -> str:
     data = plain_object(describe_cluster(value) if isinstance(value, Cluster) else value, where="cluster")
     with_schema = {"schema": "cellplan.cluster/1", **data}
     return name_given("cluster", json.dumps(data, sort_keys=True), lambda _name: with_schema)
-
-
-def default_nodes(device: Device, *, count: int, devices: int) -> NodeGroup:
-    """Return `count` nodes of `devices` after the device's reference node.
-
-    Where `devices` differs from the reference, an island is the node or its largest equal part that is no larger than
-    the reference's island, and the number of NICs goes with the devices (at least 1). An island that spans nodes keeps
-    the largest multiple of the node.
-    """
-    reference = device.reference_node
-    if reference.island_size > reference.devices:
-        island = max(devices, reference.island_size // devices * devices)
-    elif devices <= reference.island_size:
-        island = devices
-    else:
-        island = math.gcd(devices, reference.island_size)
-    return NodeGroup(
-        count=count,
-        device=device,
-        devices=devices,
-        island_link=load_link(reference.island_link),
-        island_size=island,
-        host_link=load_link(reference.host_link),
-        nic_link=load_link(reference.nic_link),
-        nics=max(1, reference.nics * devices // reference.devices),
-    )
-
-
-def in_equal_blocks(nodes: NodeGroup) -> NodeGroup:
-    """Return `nodes` as one job of all of them gets them: where islands span nodes and the job several islands, each
-    island gives an equal block, the most nodes that divide the job's (block placement; Megatron-Bridge,
-    scripts/performance/utils/executors.py: --segment). Where that were less than half of an island, islands stay whole
-    and the last is cut."""
-    rack = nodes.island_size // nodes.devices
-    if rack <= 1 or nodes.count <= rack:
-        return nodes
-    block = next(part for part in range(rack, 0, -1) if nodes.count % part == 0)
-    return nodes if 2 * block < rack else replace(nodes, island_size=nodes.devices * block)
-
-
-# Short form
-
-
-def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
-    groups: list[NodeGroup] = []
-    notes: list[str] = []
-    parts = text.split("+")
-    LIMITS.terms.check(len(parts), where="cluster")
-    for part in parts:
-        match = _PART.fullmatch(part.strip())
-        if match is None:
-            raise InputError(where="cluster", found=repr(part), expected=_FORMS)
-        name, nodes, devices = match["device"], int(match["nodes"]), int(match["devices"])
-        if not nodes or not devices:
-            sizes_said = f"{nodes} nodes of {devices} devices in {part!r}"
-            raise InputError(where="cluster", found=sizes_said, expected="at least 1 node of at least 1 device")
-        if name.lower() == LOCAL:
-            if nodes != 1 or part != text:
-                raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")
-            groups.append(default_nodes(_local_device(devices, local_device), count=1, devices=devices))
-            notes.append(f"{text}: {_local_note(groups[-1])}")
-            continue
-        device = load_device(name, where=f"cluster {text}")
-        whole = default_nodes(device, count=nodes, devices=devices)
-        groups.append(in_equal_blocks(whole))
-        blocks = (
-            f"; each island of {whole.island_size} gives a job of all {nodes} nodes an equal block"
-            if groups[-1] != whole
-            else ""
-        )
-        notes.append(f"{part.strip()}: {_reference_note(name, groups[-1])}{blocks}")
-    site = Site(name="site", nodes=tuple(groups), fabric_link=_fastest_nic(groups))
-    return Cluster(text=text, sites=(site,), notes=tuple(notes))
-
-
-def _fastest_nic(groups: list[NodeGroup]) -> Link:
-    """The link of a fabric that nobody described: no node is held back by it, only by its own NICs."""
-    return max((group.nic_link for group in groups), key=lambda link: link.bandwidth_bytes_per_s * link.efficiency)
-
-
-def _local_device(workers: int, ask: LocalDevice | None) -> Device:
-    """This machine's device as one of `workers` has it: an equal part of the memory, the rates measured for one worker.
-
-    Its reference node is one island of them.
-    """
-    device = ask() if ask else None
-    if device is None:
-        raise InputError(
-            where="cluster local",
-            found="no measured rates of this machine's device",
-            expected="a profile: run `cellplan profile MODEL --device cpu` first",
-        )
-    node = replace(device.reference_node, devices=workers, island_size=workers)
-    return replace(device, memory_bytes=device.memory_bytes // workers, reference_node=node)
-
-
-def _local_note(group: NodeGroup) -> str:
-    """What is taken for granted of the workers on this machine, in a sentence."""
-    slowdown = group.device.slowdown(group.devices)
-    fast = f"{slowdown:.2f} times as slow as alone" if slowdown > 1 else "as fast as alone"
-    return (
-        f"{group.devices} workers on this machine, joined by {group.island_link.name}, each taken to be {fast} and to"
-        f" have an equal part of the memory ({group.device.memory_bytes / 2**30:.1f} GiB)"
-    )
-
-
-def _reference_note(name: str, group: NodeGroup) -> str:
-    """What `default_nodes` took from where, in a sentence."""
-    device, reference = group.device, group.device.reference_node
-    alias = "" if name.lower() == device.name else f"{name} is read as {device.name}; "
-    cut = (
-        ""
-        if group.devices == reference.devices
-        else f", changed from its {reference.devices} devices to {group.devices}"
-    )
-    return (
-        f"{alias}nodes are the catalogue's reference node of {device.name}{cut}: islands of {group.island_size} on"
-        f" {group.island_link.name}, host link {group.host_link.name}, {group.nics} x {group.nic_link.name}"
-    )
 
 
 # Cluster file
@@ -299,7 +175,7 @@ class _FileReader:
     def site(self, written: SiteModel, key: str) -> Site:
         nodes = [self._nodes(group, f"{key}.nodes[{number}]") for number, group in enumerate(written.nodes)]
         fabric = written.fabric
-        link = self._link(fabric.link, f"{key}.fabric.link", kind="infiniband") if fabric else _fastest_nic(nodes)
+        link = self._link(fabric.link, f"{key}.fabric.link", kind="infiniband") if fabric else fastest_nic(nodes)
         if fabric is None:
             self.notes.append(f"{key}.fabric: not given, taken as {link.name} without oversubscription")
         with _inside(self._where, key):
@@ -335,9 +211,9 @@ class _FileReader:
             base = default_nodes(device, count=written.count, devices=written.devices or device.reference_node.devices)
             group = replace(base, **given)
         if written.device == LOCAL:
-            self.notes.append(f"{key}: {_local_note(group)}")
+            self.notes.append(f"{key}: {local_note(group)}")
         elif missing:
-            self.notes.append(f"{key}: {', '.join(missing)} not given; {_reference_note(written.device, base)}")
+            self.notes.append(f"{key}: {', '.join(missing)} not given; {reference_note(written.device, base)}")
         return group
 
     def _inline_nodes(
@@ -377,7 +253,7 @@ class _FileReader:
     def _device(self, name: str, key: str, *, workers: int | None) -> Device:
         if name == LOCAL:
             with _inside(self._where, key):
-                return _local_device(workers or 1, self._ask_local_device)
+                return local_device_of(workers or 1, self._ask_local_device)
         return load_device(name, where=self._where, key=key)
 
     def _link(self, written: str | LinkModel, key: str, *, kind: LinkKind) -> Link:

@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
-from bench.killed.processes import processes_with
+from bench.killed.processes import TOKEN, processes_with
+from tests.processes import new_token, wait_until
 from tests.seeds import ALL_SEEDS, Place, examples, places, summary
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -104,3 +105,12 @@ def _no_store_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     """A name of its own for each test, without a folder: to make one takes longer than many a test."""
     store = tmp_path_factory.getbasetemp() / f"no-store-{next(_STORES)}.sqlite"
     monkeypatch.setenv("CELLPLAN_STORE", str(store))
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In the environment of all processes that a test starts, of which it must leave none."""
+    mark = new_token()
+    monkeypatch.setenv(TOKEN, mark)
+    yield mark
+    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")

@@ -33,7 +33,8 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.model import Model
 from profiles.cluster import Cluster, Site, SiteLink
-from profiles.cluster_file import default_nodes, load_cluster
+from profiles.cluster_file import load_cluster
+from profiles.reference_nodes import default_nodes
 from profiles.vocabulary import Infeasible
 
 MODEL = "gpt2-1.3b"

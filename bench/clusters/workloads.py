@@ -33,7 +33,8 @@ from planner.many_jobs.scheduling.sites.planners import Workshop
 from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, count_parameters
 from planner.many_jobs.traces.read import read_trace
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
-from profiles.cluster_file import default_nodes, load_cluster
+from profiles.cluster_file import load_cluster
+from profiles.reference_nodes import default_nodes
 
 GBIT = 1.25e8
 """Bytes/s of 1 Gb/s."""

@@ -7,18 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bench.killed.processes import TOKEN, is_running, processes_with
+from bench.killed.processes import is_running, processes_with
 from planner.shared.plan_file import save_plan
 from tests.hostile_modules import RUNAWAY
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.one_job.running.running_examples import put_own_rates
-from tests.processes import HANGS_S, new_token, running, wait_until
+from tests.processes import HANGS_S, running, wait_until
 
 ROOT = str(Path(__file__).parents[2])
 GONE_S = 5.0
@@ -33,14 +33,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_plan(hand_plan(write_config(made, "gpt", GPT), HandStage(chunks=((0, 6),), dp=2)), made / "plan.json")
     put_own_rates(made / "store")
     return made
-
-
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    mark = new_token()
-    monkeypatch.setenv(TOKEN, mark)
-    yield mark
-    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
 
 
 def run_words(folder: Path) -> list[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bench.killed.processes import TOKEN, processes_with
+from bench.killed.processes import processes_with
 from planner import api
 from planner.cli.main import main
 from planner.shared.options.mcp import McpOptions
-from tests.processes import new_token, wait_until
+from tests.processes import wait_until
 
 CASE: dict[str, Any] = {"model": "gpt-tiny", "cluster": "h100:1x2", "global_batch": 8}
 
@@ -25,14 +24,6 @@ def test_without_the_package_it_says_what_to_install(
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["mcp"]) == 2
     assert "pip install 'cellplan[mcp]'" in capsys.readouterr().err
-
-
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    mark = new_token()
-    monkeypatch.setenv(TOKEN, mark)
-    yield mark
-    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
 
 
 def ask(*calls: tuple[str, dict[str, Any]], call_limit: float = 300.0) -> list[Any]:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_description import describe_cluster
-from profiles.cluster_file import default_nodes, load_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates
 from profiles.network import equal_pods
+from profiles.reference_nodes import default_nodes
 from profiles.yaml_files import parse_yaml, yaml_text
 from tests.seeds import examples
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from bench.accuracy.adapters.frameworks import said
 from planner.one_job.validation.columns import RunRow
-from profiles.cluster_file import default_nodes
 from profiles.errors import InputError
 from profiles.hardware import link_names, load_device
+from profiles.reference_nodes import default_nodes
 from profiles.vocabulary import Device
 
 DEVICE_PATTERNS: tuple[tuple[str, str], ...] = (

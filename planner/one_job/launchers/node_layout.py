@@ -10,8 +10,9 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.nodes import Layout, nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.shared.plan import Plan, PlanStage
-from profiles.cluster_file import LOCAL, files_of, load_cluster
+from profiles.cluster_file import files_of, load_cluster
 from profiles.errors import InputError
+from profiles.reference_nodes import LOCAL
 
 PLACEHOLDER = "train.py"
 """The training script where the user named none."""

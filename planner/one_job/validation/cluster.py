@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from planner.one_job.validation.prepared import Skipped
 from profiles.cluster import Cluster, NodeGroup, Site
-from profiles.cluster_file import default_nodes, in_equal_blocks, load_cluster
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.hardware import load_device, load_link
+from profiles.reference_nodes import default_nodes, in_equal_blocks
 from profiles.vocabulary import Device
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from bench.killed.processes import TOKEN, is_running, processes_with
+from bench.killed.processes import is_running, processes_with
 from estimator.host import tied
 from estimator.host.children import child_processes, interrupts_held_back
 from estimator.host.descendants import descendants_of
-from tests.processes import GUARDIAN, new_token, running, wait_until
+from tests.processes import GUARDIAN, running, wait_until
 
 ROOT = str(Path(__file__).parents[3])
 GONE_S = 5.0
@@ -47,14 +47,6 @@ if __name__ == "__main__":
     with process_pool(2, sys.argv[2]) as pool:
         list(pool.map(time.sleep, [600, 600, 600]))
 """
-
-
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    mark = new_token()
-    monkeypatch.setenv(TOKEN, mark)
-    yield mark
-    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
 
 
 def begin(program: str, folder: Path, *words: str) -> AbstractContextManager[subprocess.Popen[bytes]]:

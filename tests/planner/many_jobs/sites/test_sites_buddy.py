@@ -15,9 +15,9 @@ from planner.many_jobs.sites.block_tree import Tree
 from planner.many_jobs.sites.buddy import near_devices
 from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
-from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link
 from profiles.network import FabricLevel, FabricPart, Network, equal_pods
+from profiles.reference_nodes import default_nodes
 from tests.oracles.sites_oracle import least_level, shared_level
 from tests.seeds import examples
 

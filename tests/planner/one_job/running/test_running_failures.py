@@ -57,15 +57,6 @@ def make_plan(folder: Path) -> Plan:
     return hand_plan(str(folder / "gpt" / "config.json"), HandStage(chunks=((0, 6),), dp=2))
 
 
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """In the environment of all processes that a test starts, of which it must leave none."""
-    mark = new_token()
-    monkeypatch.setenv(TOKEN, mark)
-    yield mark
-    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
-
-
 def workers_of(token: str) -> list[int]:
     """Process ids of the workers that train."""
     return sorted(
