@@ -108,16 +108,16 @@ def _exact(weights: NDArray[np.float64], sizes: tuple[int, ...]) -> Seats:
             value[sets] = _last_and_rest(kept, best.get(seated), sets, splits).max(axis=1)
         seated += size
         best[seated] = value
-    sets: list[int] = []
+    found: list[int] = []
     left = np.array([len(kept) - 1])
     for size in reversed(sizes):
         seated -= size
         splits = _subsets(left, size)
-        sets.append(int(splits[0, _last_and_rest(kept, best.get(seated), left, splits)[0].argmax()]))
-        left = left ^ sets[-1]
+        found.append(int(splits[0, _last_and_rest(kept, best.get(seated), left, splits)[0].argmax()]))
+        left = left ^ found[-1]
     # Of nodes that give equally many the first has the lowest rank.
-    sets.sort(key=lambda ranks: (-ranks.bit_count(), ranks & -ranks))
-    return tuple(next(node for node, ranks in enumerate(sets) if ranks >> rank & 1) for rank in range(len(weights)))
+    found.sort(key=lambda ranks: (-ranks.bit_count(), ranks & -ranks))
+    return tuple(next(node for node, ranks in enumerate(found) if ranks >> rank & 1) for rank in range(len(weights)))
 
 
 def _last_and_rest(
