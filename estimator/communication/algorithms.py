@@ -10,6 +10,7 @@ import math
 from functools import lru_cache
 
 from estimator.communication.groups import Group
+from estimator.communication.halving_doubling import walk_phases
 from estimator.communication.levels import Level, Uplinks
 from estimator.communication.tables import bus_factor
 from profiles.records import dataclass, replace
@@ -71,6 +72,21 @@ def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> t
     # How the outermost links' pipeline fills and drains is what counts: inner ones are part of it.
     exponent = group.levels[-1].ramp_exponent
     return tuple(lines) if exponent == 1.0 else tuple(replace(line, ramp_exponent=exponent) for line in lines)
+
+
+@lru_cache(maxsize=1024)
+def halving_doubling_line(op: CollectiveOp, group: Group, concurrent_groups: int) -> Line:
+    """Return what recursive halving and doubling costs, which gloo has and NCCL, whose algorithms `algorithm_lines`
+    are, has not. Raise ValueError for another op than all_reduce, all_gather and reduce_scatter."""
+    steps = _protocols(group, concurrent_groups, message=False)[0][1]
+    walked = [(step.level.ranks_inside, step.latency_s, step.bytes_per_s) for step in steps]
+    latency_s, seconds_per_byte = walk_phases(op, group.ranks, walked, _above(group).ring)
+    return Line(
+        algorithm="halving-doubling",
+        latency_s=_startup_s(group) + latency_s,
+        seconds_per_byte=seconds_per_byte,
+        ramp_exponent=group.levels[-1].ramp_exponent,
+    )
 
 
 def _protocols(group: Group, concurrent_groups: int, *, message: bool) -> list[tuple[str, list[_Step]]]:

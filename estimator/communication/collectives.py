@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 
-from estimator.communication.algorithms import Line, algorithm_lines
+from estimator.communication.algorithms import Line, algorithm_lines, halving_doubling_line
 from estimator.communication.groups import Group, describe_group, nic_bytes_per_s, pair_key
 from estimator.communication.tables import METHODS, Method
 from estimator.communication.uplinks import doors_above, shares_uplinks
@@ -56,6 +56,7 @@ def time_collective(
     tables: Sequence[LinkTable] = (),
     concurrent_groups: int = 1,
     method: Method = "interpolate",
+    algorithm: str | None = None,
 ) -> CollectiveTime:
     """Return the seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
@@ -68,8 +69,12 @@ def time_collective(
 
     `concurrent_groups` groups like this one are busy at the same time; those that a node hosts share its NICs.
 
+    `algorithm` names the only one, by the links' records whatever tables there are: "ring", "tree" or "exchange" of
+    NCCL, or "halving-doubling", which gloo has and NCCL has not.
+
     Raises:
-        ValueError: negative bytes, no group, or send_recv between more than two ranks.
+        ValueError: negative bytes, no group, send_recv between more than two ranks, or an algorithm that has no form
+            of `op`.
     """
     if size_bytes < 0 or concurrent_groups < 1:
         raise ValueError(f"{op}: found {size_bytes} bytes, {concurrent_groups} groups; expected >= 0 and >= 1")
@@ -77,6 +82,8 @@ def time_collective(
         raise ValueError(f"send_recv: found {group.ranks} ranks, expected 2")
     if group.ranks == 1:
         return CollectiveTime(seconds=0.0, provenance="modelled", how="one rank: nothing to send")
+    if algorithm is not None:
+        return _fastest(_lines_of(algorithm, op, group, concurrent_groups), size_bytes, group)
     lines = algorithm_lines(op, group, concurrent_groups)
     donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
     if donors:
@@ -87,6 +94,22 @@ def time_collective(
         return replace(
             table_time, provenance="modelled", how=f"{table_time.how}; nodes have different numbers of its ranks"
         )
+    return _fastest(lines, size_bytes, group)
+
+
+def _lines_of(algorithm: str, op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
+    """What the algorithm of that name costs, in each protocol; ValueError where it has no form of `op`."""
+    if algorithm == "halving-doubling":
+        return (halving_doubling_line(op, group, concurrent_groups),)
+    lines = algorithm_lines(op, group, concurrent_groups)
+    named = tuple(line for line in lines if line.algorithm.removeprefix("quick ") == algorithm)
+    if not named:
+        expected = ", ".join(dict.fromkeys(line.algorithm.removeprefix("quick ") for line in lines))
+        raise ValueError(f"{op} by {algorithm}; expected one of {expected}, halving-doubling")
+    return named
+
+
+def _fastest(lines: Sequence[Line], size_bytes: float, group: Group) -> CollectiveTime:
     best = min(lines, key=lambda line: line.seconds(size_bytes))
     links = " + ".join(level.link for level in group.levels)
     return CollectiveTime(

@@ -90,11 +90,22 @@ def print_sweep(
     """Print means of several runs, with half the widths of their 95% intervals, beside the log's own where it has
     them, and the notes of the runs."""
     loads = list(dict.fromkeys(f"{mean['load']:g}" for mean in means))
-    several = len(loads) > 1
-    columns = ("policy", *(["load"] if several else []), "JCT, h", "queue, h", "p99, h", "through.", "restarts", "done")
+    several, placers = len(loads) > 1, len({mean["placer"] for mean in means}) > 1
+    columns = (
+        "policy",
+        *(["placer"] if placers else []),
+        *(["load"] if several else []),
+        "JCT, h",
+        "queue, h",
+        "p99, h",
+        "through.",
+        "restarts",
+        "done",
+    )
     rows = [
         (
             mean["policy"],
+            *([mean["placer"]] if placers else []),
             *([f"{mean['load']:g}"] if several else []),
             *(_interval(mean[key], 3600) for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s")),
             *(_interval(mean[key]) for key in ("throughput_mean", "restarts_mean", "finished")),
@@ -103,7 +114,17 @@ def print_sweep(
     ]
     if logged is not None:
         times = (f"{logged[key] / 3600:.3g}" for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s"))
-        rows.append(("as logged", *(["1"] if several else []), *times, "-", "-", str(logged["jobs"])))
+        rows.append(
+            (
+                "as logged",
+                *(["-"] if placers else []),
+                *(["1"] if several else []),
+                *times,
+                "-",
+                "-",
+                str(logged["jobs"]),
+            )
+        )
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
     load = "" if several else f" at load {loads[0]}"
     print_table(f"Means over {seeds} seeds{load}, ± half the 95% interval (modelled)", columns, rows)

@@ -58,8 +58,8 @@ class CheckpointWriter:
 
 
 def fingerprint(run: RunState) -> str:
-    """A hash of all that must be the same for a run to go on: jobs, pools, the policy's name, and what settings bear on
-    the result. The Cells, the networks and a truth of one's own are taken on trust."""
+    """A hash of all that must be the same for a run to go on: jobs, pools, the names of policy and placer, and
+    what settings bear on the result. The Cells, the networks and a truth of one's own are taken on trust."""
     settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
@@ -77,6 +77,8 @@ def fingerprint(run: RunState) -> str:
         settings.checkpoint.label if settings.checkpoint else "",
     )
     digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    if settings.placer is not None:
+        digest.update(settings.placer.name.encode())
     for job in run.jobs:
         digest.update(repr(job).encode())
         if job.planned is not None or job.preemptible:
@@ -248,6 +250,8 @@ def _hold(run: RunState, state: ActiveJob) -> None:
     expect_end(run, state)
     if run.shared is not None and state.grant is not None:
         run.shared.enter(state, state.grant)
+    if run.settings.placer is not None:
+        run.sitting.enter(state)
 
 
 def _teach(run: RunState) -> None:

@@ -47,6 +47,7 @@ class Summary:
     """
 
     policy: str
+    placer: str
     jobs: int
     finished: int
     dropped: int
@@ -165,6 +166,7 @@ def _summary(run: RunState, devices: int) -> Summary:
     dropped = sum(1 for number in run.ended if table.status[number] != FINISHED)
     return Summary(
         policy=run.policy.name,
+        placer="best-fit" if run.settings.placer is None else run.settings.placer.name,
         jobs=len(jobs),
         finished=len(numbers),
         dropped=dropped,

@@ -21,6 +21,7 @@ from planner.many_jobs.jobs.records import (
     Pool,
     Reservation,
 )
+from planner.many_jobs.simulation.asking_placers import Sitting
 from planner.many_jobs.simulation.placing import PoolNodes
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
 from planner.many_jobs.simulation.sharing import Shared
@@ -55,6 +56,7 @@ class RunState:
         self.free = {name: pool.devices for name, pool in pools.items()}
         self.truth: Truth = settings.truth or cells_truth(cells)
         self.shared = None if settings.sharing is None else Shared(settings.sharing)
+        self.sitting = Sitting()
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()
         self.clock.now_s = jobs[0].submit_s if jobs else 0.0

@@ -265,3 +265,40 @@ def test_more_ranks_of_a_switch_are_never_faster(
     link = replace(load_link(name), in_network_efficiency=None, share_by_ranks=())
     few, many = (timed(op, size, cluster_of(1, count, island=link))[0] for count in (ranks, ranks + more))
     assert many >= few * (1 - 1e-9)
+
+
+def by_name(op: CollectiveOp, size: float, cluster: Cluster, algorithm: str) -> float:
+    group = describe_group(cluster, cluster.slots)
+    return time_collective(op, size, group, algorithm=algorithm).seconds
+
+
+def test_halving_and_doubling_by_name_walks_its_phases() -> None:
+    # Eight ranks on two nodes: halves and quarters stay inside, the last eighth goes through the NICs, four at once.
+    cluster = cluster_of(2, 4)
+    inside, beyond = 80e9, 4 * 10e9
+    size = 1e9
+    expected = 2 * (size / 2 / inside + size / 4 / inside + 4 * size / 8 / beyond) + 2 * (4e-6 + 4e-6 + 10e-6)
+    assert by_name("all_reduce", size, cluster, "halving-doubling") == pytest.approx(expected)
+    assert by_name("all_gather", size, cluster, "halving-doubling") == pytest.approx(expected / 2)
+    assert by_name("reduce_scatter", size, cluster, "halving-doubling") == pytest.approx(expected / 2)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 8])
+def test_halving_and_doubling_carries_no_less_than_must_pass(nodes: int, devices: int) -> None:
+    cluster = cluster_of(nodes, devices)
+    ranks = nodes * devices
+    least = 2 * (ranks - 1) / ranks * 1e9 / 80e9 if nodes == 1 else 2 * (nodes - 1) / nodes * 1e9 / (devices * 10e9)
+    assert by_name("all_reduce", 1e9, cluster, "halving-doubling") >= least * (1 - 1e-12)
+
+
+def test_an_algorithm_by_name_is_the_only_one_and_nobody_gets_it_unasked() -> None:
+    cluster = cluster_of(4, 8)
+    group = describe_group(cluster, cluster.slots)
+    times = {name: time_collective("all_reduce", 1e6, group, algorithm=name) for name in ("ring", "tree")}
+    assert min(time.seconds for time in times.values()) == time_collective("all_reduce", 1e6, group).seconds
+    assert [time.how.split(" over")[0] for time in times.values()] == ["model: ring", "model: tree"]
+    with pytest.raises(ValueError, match="all_gather by tree; expected one of ring, halving-doubling"):
+        time_collective("all_gather", 1e6, group, algorithm="tree")
+    with pytest.raises(ValueError, match="halving-doubling of all_to_all"):
+        time_collective("all_to_all", 1e6, group, algorithm="halving-doubling")
