@@ -140,6 +140,7 @@ def test_parts_take_the_next_nodes_that_none_has_listed(drawn: tuple[int, set[in
         ("hop_latency_s: 5", "hop_latency: 5", "found an unknown key 'hop_latency', expected 'hop_latency_s'"),
         ("name: pod", r'name: "p\nSwitchName=x"', r"levels\[1\]\.name: found .*expected a name without control"),
         ("name: middle", r'name: "m\e[31m"', r"parts\[1\]\.name: found .*expected a name without control"),
+        ("name: middle", "name: " + "m" * 254, r"parts\[1\]\.name: found 'mmm"),
         ("[spare-a, spare-b]", '[spare-a, ""]', r"nodes\[1\]\.names: found '', expected names of nodes"),
         ("[spare-a, spare-b]", '[spare-a, "$(x)"]', r"nodes\[1\]\.names: found '\$\(x\)'"),
     ],

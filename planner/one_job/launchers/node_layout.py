@@ -10,7 +10,7 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.nodes import Layout, nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.shared.plan import Plan, PlanStage
-from profiles.cluster_file import files_of, load_cluster
+from profiles.cluster_file import is_at_hand, load_cluster
 from profiles.errors import InputError
 from profiles.reference_nodes import LOCAL
 
@@ -86,7 +86,7 @@ def script_note(script: str | None) -> tuple[str, ...]:
 def takes_whole_nodes(plan: Plan) -> bool | None:
     """Whether the plan's ranks take all devices of their nodes; None where its cluster is a file that is not here, or
     nothing that is known."""
-    if not all(path.exists() for path in files_of(plan.cluster)):
+    if not is_at_hand(plan.cluster):
         return None
     try:
         cluster = load_cluster(plan.cluster)

@@ -12,7 +12,7 @@ from planner.shared.options.later import LaterOptions
 from planner.shared.options.record import Option
 from planner.shared.options.search import SpaceOptions
 from planner.shared.options.training import JOB
-from planner.shared.options.values import AMOUNT, NATURAL, PART, SECONDS
+from planner.shared.options.values import NATURAL, NOW, PART, SECONDS
 from planner.shared.options.whole import LimitedTrainingOptions
 from profiles.errors import InputError
 from profiles.numerals import read_whole
@@ -98,7 +98,7 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
     half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
     now: Annotated[
         float | None,
-        LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", AMOUNT),
+        LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", NOW),
     ] = None
     output: PlanOutput = None
 

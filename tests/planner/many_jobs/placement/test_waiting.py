@@ -287,6 +287,7 @@ def test_too_few_now_says_when(tmp_path: Path, wide: list[str], capsys: pytest.C
         (["--running", "strange", "--lenient", "--jct", "strange"], 2, "point_s"),
         (["--replace", "gpu01"], 2, "--plan FILE"),
         (["--now", "5"], 2, "--comm or --links"),
+        (["--running", "strange", "--now", "1e17"], 2, "--now: found '1e17', expected seconds since 1970"),
     ],
 )
 def test_wrong_words(
