@@ -54,10 +54,10 @@ def cut_layers(takes_s: Sequence[Floats], loads_s: Sequence[Floats], micro_batch
 
 def _is_reached(loads_s: Sequence[Floats], bound_s: float) -> bool:
     """Whether any cut keeps to a bound on every load."""
-    reached = np.zeros(loads_s[0].shape[0], dtype=np.bool_)
+    reached: NDArray[np.bool_] = np.zeros(loads_s[0].shape[0], dtype=np.bool_)
     reached[0] = True
     for loads in loads_s:
-        reached = (loads[reached] <= bound_s).any(axis=0)
+        reached = np.asarray((loads[reached] <= bound_s).any(axis=0))
     return bool(reached[-1])
 
 
