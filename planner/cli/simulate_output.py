@@ -34,6 +34,10 @@ def print_run(
         ("makespan", _hours(summary.makespan_s)),
         ("throughput mean, peak", f"{summary.throughput_mean:.2f}, {summary.throughput_peak:.2f} (relative rates)"),
         ("utilization", f"{summary.utilization_mean:.1%}"),
+        ("nodes in use mean, peak", f"{_numbers(summary.nodes_in_use_mean)}, {_numbers(summary.nodes_in_use_peak)}"),
+        ("least that would do, idle", _numbers(summary.nodes_least_mean, summary.nodes_idle_mean)),
+        ("machine-hours, fragmentation", _nodes(summary)),
+        ("scattered starts, held back", _scattered(summary)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
@@ -140,6 +144,14 @@ def _interval(value: Mapping[str, float | None], unit: float = 1.0) -> str:
     if half is None:
         return said
     return f"{said}±{half / unit:.1g}" if half / unit >= 0.01 else f"{said}±0"
+
+
+def _nodes(summary: Summary) -> str:
+    return f"{format_figure(summary.machine_hours, '.1f')}, {format_figure(summary.fragmentation_mean, '.1%')}"
+
+
+def _scattered(summary: Summary) -> str:
+    return f"{format_figure(summary.scattered_ratio, '.1%')}, {format_figure(summary.held_back, '.0f')} jobs"
 
 
 def _times(*values: float | None) -> str:

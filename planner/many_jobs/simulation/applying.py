@@ -181,6 +181,7 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     state.began_s, state.began_with = state.progress_from_s, state.remaining_at
     run.running[job.id] = state
     run.granted.add(grant.parts)
+    _count_start(run, state)
     if run.shared is not None:
         run.shared.enter(state, grant)
     if run.settings.placer is not None:
@@ -191,6 +192,17 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     else:
         produce(run, state)
     expect_end(run, state)
+
+
+def _count_start(run: RunState, state: ActiveJob) -> None:
+    """On how many nodes the job starts, and whether fewer would have held it."""
+    run.table.nodes[state.index] = sum(map(len, state.placement.values()))
+    if state.held > 1:
+        run.totals.starts_on_several += 1
+        run.totals.scattered += any(
+            len(pieces) > -(-sum(mask.bit_count() for _, mask in pieces) // run.nodes[pool].size)
+            for pool, pieces in state.placement.items()
+        )
 
 
 def _take(run: RunState, state: ActiveJob, pool: str, count: int) -> Pieces:

@@ -115,6 +115,17 @@ class RunState:
         self.calls_s.append(time.perf_counter() - began_s)
         return decision
 
+    def count_nodes(self) -> None:
+        """Bring what is counted of nodes to the present state."""
+        in_use = idle = least = devices = 0
+        for name, nodes in self.nodes.items():
+            held = self.pools[name].devices - self.free[name]
+            used = nodes.nodes - nodes.idle - len(nodes.down)
+            in_use, idle, devices = in_use + used, idle + nodes.idle, devices + used * nodes.size
+            least -= -held // nodes.size
+        totals = self.totals
+        totals.in_use, totals.idle_nodes, totals.least_nodes, totals.devices_in_use = in_use, idle, least, devices
+
     def wait(self, state: ActiveJob) -> None:
         """The job waits, behind all who do."""
         self.waiting[state.job.id] = state

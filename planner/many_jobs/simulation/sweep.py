@@ -38,6 +38,14 @@ MEANS = (
     "fairness_mean",
     "fairness_p99",
     "violations",
+    "nodes_in_use_mean",
+    "nodes_in_use_peak",
+    "nodes_least_mean",
+    "nodes_idle_mean",
+    "machine_hours",
+    "fragmentation_mean",
+    "scattered_ratio",
+    "held_back",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
