@@ -57,6 +57,10 @@ class Occupancy:
             return None
         return max((self._wait_s(end) for end in ends if end is not None), default=0.0)
 
+    def ends_in_s(self, job: str) -> float:
+        """Return in how many seconds a job ends. Raise KeyError for one whose end nobody knows."""
+        return self._wait_s(self.endings[job])
+
     def ending_at(self, wait_s: float) -> tuple[str, ...]:
         """Return the jobs that end then."""
         return tuple(job for job, end in self.endings.items() if wait_s <= self._wait_s(end) <= wait_s + EQUAL_S)
@@ -135,6 +139,9 @@ def read_occupancy(
     nodes, notes = _nodes_now(cluster, told_free, jobs_on, str(free))
     if absent:
         notes.append(f"hosts of jobs that {cluster.text} does not have are left out: {brief(absent)}")
+    past = sorted(job.job for job in told.jobs if job.job in held and job.limit_s is not None and job.limit_s < now_s)
+    if past:
+        notes.append(f"jobs whose end has passed, counted as ending now: {brief(past)}")
     endless = sorted(held - endings.keys())
     if endless:
         notes.append(f"jobs whose end nobody knows, so that their nodes never come free here: {brief(endless)}")
