@@ -52,15 +52,15 @@ def _cost(score: Mapping[str, Any]) -> str:
         equal = abs(whole["slower"]) < 5e-4
         said += f", {f'as on {machines}' if equal else beside} ({format_seconds(whole['iteration_time_s'])})"
     looked = f"{score['ways']} way{'s' * (score['ways'] > 1)} to take them by {score['plans']} plan"
-    return f"{said}; {looked}{'s' * (score['plans'] > 1)}{', all that prices tell apart' if score['proved'] else ''}"
+    return f"{said}; {looked}{'s' * (score['plans'] > 1)}{', all that prices tell apart' if score['all_ways'] else ''}"
 
 
 def _leaves(score: Mapping[str, Any]) -> str:
     before, after = score["before"], score["after"]
 
     def pieces(left: Mapping[str, int]) -> str:
-        several = left["fragmented_machines"] != 1
-        return f"{left['fragments']} free GPU{'s' * (left['fragments'] != 1)} in pieces on {left['fragmented_machines']} machine{'s' * several}"
+        free, machines = left["fragments"], left["fragmented_machines"]
+        return f"{free} free GPU{'s' * (free != 1)} in pieces on {machines} machine{'s' * (machines != 1)}"
 
     return (
         f"leaves {after['idle_machines']} of {before['idle_machines']} whole machines idle, and {pieces(after)}"

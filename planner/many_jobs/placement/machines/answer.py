@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from estimator.frontends.load import load_any_model
@@ -49,7 +50,7 @@ class MachinesGround:
 
     state: Occupied
     request: SearchRequest
-    kinds: dict[Kind, list[Machine]]
+    kinds: Mapping[Kind, tuple[Machine, ...]]
 
 
 def read_machines(options: PlaceOptions) -> MachinesGround | None:
@@ -89,7 +90,7 @@ def _has_names(cluster: Cluster) -> bool:
     return all(site.network.hosts for site in cluster.sites)
 
 
-def _fits_whole(machines: list[Machine], devices: int) -> bool:
+def _fits_whole(machines: Sequence[Machine], devices: int) -> bool:
     """Whether idle machines hold the job and none is cut: what is free is then told by whole machines alone."""
     idle = sum(machine.is_idle for machine in machines)
     return not devices % machines[0].size and devices <= idle * machines[0].size
@@ -118,7 +119,7 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
     answer = Answer(
         options=options,
         state=state,
-        machines=tuple(machines),
+        machines=machines,
         placed=best,
         plan=plan,
         training=training,
@@ -143,8 +144,8 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
 
 
 def _place(
-    job: JobOnMachines, machines: list[Machine], state: Occupied, whole: WholeTraining | None
-) -> tuple[JobOnMachines, Placed, list[Machine]] | None:
+    job: JobOnMachines, machines: tuple[Machine, ...], state: Occupied, whole: WholeTraining | None
+) -> tuple[JobOnMachines, Placed, tuple[Machine, ...]] | None:
     """The job on machines of one kind, placed by when it would end on whole ones, where that is said."""
     if sum(len(machine.free) for machine in machines) < job.devices:
         return None

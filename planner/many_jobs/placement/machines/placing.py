@@ -89,13 +89,13 @@ def job_on(request: SearchRequest, devices: int) -> JobOnMachines:
     )
 
 
-def by_kind(machines: Sequence[Machine], types: Sequence[str] = ()) -> Mapping[Kind, list[Machine]]:
+def by_kind(machines: Sequence[Machine], types: Sequence[str] = ()) -> Mapping[Kind, tuple[Machine, ...]]:
     """Return machines of one site, device type and size together, of these device types (empty: of any)."""
     kinds: defaultdict[Kind, list[Machine]] = defaultdict(list)
     for machine in machines:
         if not types or machine.device in types:
             kinds[machine.kind].append(machine)
-    return kinds
+    return {kind: tuple(members) for kind, members in kinds.items()}
 
 
 def plan_whole(job: JobOnMachines, machines: Sequence[Machine]) -> Whole | None:
