@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ MOST_EXACT = 16
 MOST_SWAPPED = 128
 """Ranks up to which, beyond that, two of them change places as long as that gains."""
 
+Masks = NDArray[np.int64]
+"""Sets of ranks, as bits."""
 Seats = tuple[int, ...]
 """For each rank the place in the list of nodes of the one that it sits on."""
 
@@ -94,54 +98,50 @@ def _across(weights: NDArray[np.float64], seats: Seats) -> float:
 
 
 def _exact(weights: NDArray[np.float64], sizes: tuple[int, ...]) -> Seats:
-    """The sets of ranks with most between their own, the lowest rank's first: Bellman's recursion over who is seated.
-    Nodes that give equally many are one kind."""
-    ranks = len(weights)
+    """The sets of ranks with most between their own: Bellman's recursion over the ranks that the first nodes have."""
     kept = _kept_inside(weights)
-    every = np.arange(1 << ranks)
+    best: dict[int, NDArray[np.float64]] = {}
+    seated = 0
+    for size in sizes:
+        value = np.full(len(kept), -np.inf)
+        for sets, splits in _splits(len(weights), seated, size):
+            value[sets] = _last_and_rest(kept, best.get(seated), sets, splits).max(axis=1)
+        seated += size
+        best[seated] = value
+    found: list[int] = []
+    left = np.array([len(kept) - 1])
+    for size in reversed(sizes):
+        seated -= size
+        splits = _subsets(left, size)
+        found.append(int(splits[0, _last_and_rest(kept, best.get(seated), left, splits)[0].argmax()]))
+        left = left ^ found[-1]
+    # Of nodes that give equally many the first has the lowest rank.
+    found.sort(key=lambda ranks: (-ranks.bit_count(), ranks & -ranks))
+    return tuple(next(node for node, ranks in enumerate(found) if ranks >> rank & 1) for rank in range(len(weights)))
+
+
+def _last_and_rest(
+    kept: NDArray[np.float64], before: NDArray[np.float64] | None, sets: Masks, splits: Masks
+) -> NDArray[np.float64]:
+    """Most that stays inside where the last node of each set has each of the splits."""
+    return kept[splits] if before is None else kept[splits] + before[sets[:, None] ^ splits]
+
+
+def _splits(ranks: int, seated: int, size: int) -> Iterator[tuple[Masks, Masks]]:
+    """Sets of `seated` + `size` ranks, each with all of its subsets of `size`; some thousands at a time."""
     counted = np.array([mask.bit_count() for mask in range(1 << ranks)])
-    of_size = {size: every[counted == size] for size in set(sizes)}
-    known: dict[tuple[int, tuple[tuple[int, int], ...]], tuple[float, int]] = {}
-
-    def best(left: int, kinds: tuple[tuple[int, int], ...]) -> tuple[float, int]:
-        """Most that stays inside with the ranks of `left` on nodes of `kinds` (size, how many), and the first set."""
-        if left.bit_count() == kinds[0][0]:
-            return float(kept[left]), left
-        if (left, kinds) in known:
-            return known[left, kinds]
-        first, two_left = left & -left, sum(count for _, count in kinds) == 2
-        found = (-1.0, 0)
-        for size, _ in kinds:
-            masks = of_size[size]
-            masks = masks[(masks & ~left == 0) & (masks & first != 0)]
-            if two_left:
-                values = kept[masks] + kept[left ^ masks]
-            else:
-                rest = _one_less(kinds, size)
-                values = np.array([kept[mask] + best(left ^ mask, rest)[0] for mask in masks.tolist()])
-            place = int(values.argmax())
-            if values[place] > found[0] + 1e-12:
-                found = (float(values[place]), int(masks[place]))
-        known[left, kinds] = found
-        return found
-
-    kinds = tuple(Counter(sizes).items())
-    free = {size: [node for node, count in enumerate(sizes) if count == size] for size, _ in kinds}
-    seats, left = [0] * ranks, (1 << ranks) - 1
-    while left:
-        _, mask = best(left, kinds)
-        size = mask.bit_count()
-        node = free[size].pop(0)
-        for rank in range(ranks):
-            if mask >> rank & 1:
-                seats[rank] = node
-        left ^= mask
-        kinds = _one_less(kinds, size)
-    return tuple(seats)
+    sets = np.flatnonzero(counted == seated + size)
+    at_once = max(1, 100_000 // comb(seated + size, size))
+    for first in range(0, len(sets), at_once):
+        part = sets[first : first + at_once]
+        yield part, _subsets(part, size)
 
 
-def _one_less(kinds: tuple[tuple[int, int], ...], size: int) -> tuple[tuple[int, int], ...]:
-    return tuple((kind, count - (kind == size)) for kind, count in kinds if count > (kind == size))
+def _subsets(sets: Masks, size: int) -> Masks:
+    """For each of the sets, all of one number of ranks, its subsets of `size`."""
+    bits = np.array([[1 << rank for rank in range(int(one).bit_length()) if one >> rank & 1] for one in sets])
+    chosen = np.array(list(combinations(range(bits.shape[1]), size)))
+    return cast("Masks", bits[:, chosen].sum(axis=2))
 
 
 def _kept_inside(weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -34,6 +34,10 @@ def print_run(
         ("makespan", _hours(summary.makespan_s)),
         ("throughput mean, peak", f"{summary.throughput_mean:.2f}, {summary.throughput_peak:.2f} (relative rates)"),
         ("utilization", f"{summary.utilization_mean:.1%}"),
+        ("nodes in use mean, peak", f"{_numbers(summary.nodes_in_use_mean)}, {_numbers(summary.nodes_in_use_peak)}"),
+        ("least that would do, idle", _numbers(summary.nodes_least_mean, summary.nodes_idle_mean)),
+        ("machine-hours, fragmentation", _nodes(summary)),
+        ("scattered starts, held back", _scattered(summary)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
@@ -90,11 +94,22 @@ def print_sweep(
     """Print means of several runs, with half the widths of their 95% intervals, beside the log's own where it has
     them, and the notes of the runs."""
     loads = list(dict.fromkeys(f"{mean['load']:g}" for mean in means))
-    several = len(loads) > 1
-    columns = ("policy", *(["load"] if several else []), "JCT, h", "queue, h", "p99, h", "through.", "restarts", "done")
+    several, placers = len(loads) > 1, len({mean["placer"] for mean in means}) > 1
+    columns = (
+        "policy",
+        *(["placer"] if placers else []),
+        *(["load"] if several else []),
+        "JCT, h",
+        "queue, h",
+        "p99, h",
+        "through.",
+        "restarts",
+        "done",
+    )
     rows = [
         (
             mean["policy"],
+            *([mean["placer"]] if placers else []),
             *([f"{mean['load']:g}"] if several else []),
             *(_interval(mean[key], 3600) for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s")),
             *(_interval(mean[key]) for key in ("throughput_mean", "restarts_mean", "finished")),
@@ -103,7 +118,17 @@ def print_sweep(
     ]
     if logged is not None:
         times = (f"{logged[key] / 3600:.3g}" for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s"))
-        rows.append(("as logged", *(["1"] if several else []), *times, "-", "-", str(logged["jobs"])))
+        rows.append(
+            (
+                "as logged",
+                *(["-"] if placers else []),
+                *(["1"] if several else []),
+                *times,
+                "-",
+                "-",
+                str(logged["jobs"]),
+            )
+        )
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
     load = "" if several else f" at load {loads[0]}"
     print_table(f"Means over {seeds} seeds{load}, ± half the 95% interval (modelled)", columns, rows)
@@ -119,6 +144,14 @@ def _interval(value: Mapping[str, float | None], unit: float = 1.0) -> str:
     if half is None:
         return said
     return f"{said}±{half / unit:.1g}" if half / unit >= 0.01 else f"{said}±0"
+
+
+def _nodes(summary: Summary) -> str:
+    return f"{format_figure(summary.machine_hours, '.1f')}, {format_figure(summary.fragmentation_mean, '.1%')}"
+
+
+def _scattered(summary: Summary) -> str:
+    return f"{format_figure(summary.scattered_ratio, '.1%')}, {format_figure(summary.held_back, '.0f')} jobs"
 
 
 def _times(*values: float | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from inspect import Parameter, isclass, signature
 from typing import cast
 
 from estimator.frontends.factory import find_factory, user_code
 from models_zoo.user_code import UserFactory
 from planner.many_jobs.jobs.records import Policy
+from planner.shared.made_by_name import class_of_ours, make_with
 from profiles.errors import InputError
 
 POLICIES: dict[str, str] = {
@@ -47,15 +46,11 @@ POLICIES: dict[str, str] = {
 """Name: the class that makes it; its keyword arguments are the policy's options."""
 
 
-WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
 def make_policy(name: str, /, **options: object) -> Policy:
     """Return a new policy of that name with these options. Raise InputError, which names what there is, for an unknown
     name or option. Policies of the user's own are made by `planner.many_jobs.policies.user_policy`."""
     if name in POLICIES:
-        module, _, made = POLICIES[name].partition(":")
-        return _made(name, cast("Callable[..., object]", getattr(import_module(module), made)), options)
+        return _made(name, class_of_ours(POLICIES[name]), options)
     expected = "one of " + ", ".join(sorted(POLICIES))
     if ":" in name:
         expected = "package.module:Class, named on the command line"
@@ -69,35 +64,12 @@ def make_here(factory: UserFactory, options: Mapping[str, object]) -> Policy:
 
 
 def _made(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> Policy:
-    typed = _typed(name, maker, options)
-    try:
-        policy = maker(**typed)
-    except (TypeError, ValueError) as error:
-        options_of = ", ".join(signature(maker).parameters) if isclass(maker) else ""
-        expected = f"of its options ({options_of or 'it has none'}) what they can be"
-        raise InputError(where=f"policy {name}", key="--option", found=str(error), expected=expected) from error
-    lacks = [method for method in ("decide", "state", "restore") if not callable(getattr(policy, method, None))]
-    if not isinstance(getattr(policy, "name", None), str):
-        lacks.append("name")
-    if lacks:
-        raise InputError(where=f"policy {name}", found=f"no {', '.join(lacks)}", expected="a policy (POLICIES.md)")
-    return cast("Policy", policy)
-
-
-def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> dict[str, object]:
-    """The options as the types of their defaults; InputError for one of another type."""
-    parameters = signature(maker).parameters
-    defaults = {key: parameter.default for key, parameter in parameters.items()}
-    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-    typed = dict(options)
-    for key in options:
-        if key not in defaults and not open_ended:
-            expected = "one of " + ", ".join(defaults) if defaults else "none: it has no options"
-            raise InputError(where=f"policy {name}", key=f"--option {key}", found="no such option", expected=expected)
-    for key, value in options.items():
-        kind = type(defaults.get(key))
-        if kind is float and type(value) is int:
-            typed[key] = float(value)
-        elif kind in WORDS and type(value) is not kind:
-            raise InputError(where=f"policy {name}", key=f"--option {key}", found=repr(value), expected=WORDS[kind])
-    return typed
+    made = make_with(
+        maker,
+        options,
+        where=f"policy {name}",
+        key="--option",
+        methods=("decide", "state", "restore"),
+        kind="a policy (POLICIES.md)",
+    )
+    return cast("Policy", made)

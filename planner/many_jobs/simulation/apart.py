@@ -1,4 +1,5 @@
-"""A simulation under a policy of the user's: in a fork of this process, whatever that policy does to it.
+"""A simulation under a policy or a rule of placement of the user's: in a fork of this process, whatever that code does
+to it.
 
 A policy decides on live jobs and Cells, which cannot be sent elsewhere; a fork has them all. Back comes the result, as
 values of JSON.
@@ -13,9 +14,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.host.pulse import Pulse
-from models_zoo.user_code import UserFactory
 from planner.many_jobs.jobs.records import Job, Policy
-from planner.many_jobs.policies.user_policy import make_watched, policy_process
+from planner.many_jobs.policies.user_policy import Makers, code_process
 from planner.many_jobs.simulation.checkpoint import read_column, write_column
 from planner.many_jobs.simulation.result import Result, Summary, Timing
 from planner.many_jobs.simulation.settings import Settings
@@ -24,18 +24,17 @@ from profiles.errors import InputError
 
 
 def simulate_apart(
-    factory: UserFactory,
-    options: Mapping[str, object],
+    makers: Makers,
     jobs: Sequence[Job],
     settings: Settings,
     run: Callable[[Policy, Settings], Result],
 ) -> Result:
-    """Return what `run` does, on `jobs` in order of submission, with the user's policy and these `settings`, carried
+    """Return what `run` does, on `jobs` in order of submission, with code of the user's and these `settings`, carried
     out in a fork of this process.
 
     Raises:
         InputError, NothingFits, MachineError: as `run` does.
-        InputError: the policy ends its process, or does to it what it should not.
+        InputError: the code ends its process, or does to it what it should not.
         MachineError: it takes too much time or memory.
         KeyboardInterrupt: the run ended because `settings.stop` said so.
     """
@@ -45,8 +44,9 @@ def simulate_apart(
         def report(*place: object) -> None:
             tell(place)
 
-        policy = make_watched(factory, options, pulse)
-        told = replace(settings, stop=pulse.stopped, progress=None if settings.progress is None else report)
+        policy, placer = makers.policy(pulse), makers.placer(pulse)
+        progress = None if settings.progress is None else report
+        told = replace(settings, placer=placer, stop=pulse.stopped, progress=progress)
         try:
             return _values(run(policy, told))
         except KeyboardInterrupt:
@@ -56,15 +56,16 @@ def simulate_apart(
         if settings.progress is not None and isinstance(place, list) and len(place) == 4:
             settings.progress(*place)
 
-    with policy_process(factory, work, pulse) as process:
+    with code_process(makers, work, pulse) as process:
         values = process.result(told=show, stop=settings.stop)
     if values is None:
         raise KeyboardInterrupt
     try:
         return _result(values, jobs)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        stated, where = "code that changed what came of the simulation", f"policy {factory.reference}"
-        raise InputError(where=where, found=stated, expected="a policy that decides") from error
+        kind, factory = makers.of_user[0]
+        stated, where = "code that changed what came of the simulation", f"{kind} {factory.reference}"
+        raise InputError(where=where, found=stated, expected=f"a {kind} that decides") from error
 
 
 def _values(result: Result) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from planner.many_jobs.jobs.records import Decision, Grant
+from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
 from planner.many_jobs.simulation.states import ActiveJob
@@ -161,8 +162,7 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
         if kept and pool in kept:
             placement[pool] = kept[pool]
         else:
-            nodes = run.nodes[pool]
-            placement[pool] = nodes.take_on(named[pool]) if named else nodes.take(count)
+            placement[pool] = run.nodes[pool].take_on(named[pool]) if named else _take(run, state, pool, count)
             run.free[pool] -= count
     now_s, job = run.clock.now_s, state.job
     iteration_s = run.iteration_s(job, grant, placement)
@@ -181,14 +181,36 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     state.began_s, state.began_with = state.progress_from_s, state.remaining_at
     run.running[job.id] = state
     run.granted.add(grant.parts)
+    _count_start(run, state)
     if run.shared is not None:
         run.shared.enter(state, grant)
+    if run.settings.placer is not None:
+        run.sitting.enter(state)
     run.totals.held += held
     if state.progress_from_s > now_s:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     else:
         produce(run, state)
     expect_end(run, state)
+
+
+def _count_start(run: RunState, state: ActiveJob) -> None:
+    """On how many nodes the job starts, and whether fewer would have held it."""
+    run.table.nodes[state.index] = sum(map(len, state.placement.values()))
+    if state.held > 1:
+        run.totals.starts_on_several += 1
+        run.totals.scattered += any(
+            len(pieces) > -(-sum(mask.bit_count() for _, mask in pieces) // run.nodes[pool].size)
+            for pool, pieces in state.placement.items()
+        )
+
+
+def _take(run: RunState, state: ActiveJob, pool: str, count: int) -> Pieces:
+    """Devices by the run's rule of placement; by the one that is built in where it has none."""
+    placer, nodes = run.settings.placer, run.nodes[pool]
+    if placer is None:
+        return nodes.take(count)
+    return take_by_rule(placer, nodes, run.sitting, state, pool, count, run.view.networks[pool])
 
 
 def expect_end(run: RunState, state: ActiveJob) -> None:
@@ -228,6 +250,8 @@ def _close(run: RunState, state: ActiveJob) -> None:
     """Bring a running job's figures to now, as its grant ends."""
     if run.shared is not None:
         run.shared.leave(state)
+    if run.settings.placer is not None:
+        run.sitting.leave(state)
     if run.settings.slices:
         keep_slices(run, state)
     if state.producing:

@@ -28,10 +28,10 @@ from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
 from profiles.limits import LIMITS
 
-SCHEMA = "cellplan.simulation-checkpoint/3"
-SCHEMAS = ("cellplan.simulation-checkpoint/2", SCHEMA)
-"""Those that are read. In the second there were no reservations and no nodes named in grants, and no predictor said
-intervals."""
+SCHEMA = "cellplan.simulation-checkpoint/4"
+SCHEMAS = ("cellplan.simulation-checkpoint/2", "cellplan.simulation-checkpoint/3", SCHEMA)
+"""Those that are read. Up to the third nothing was counted of nodes. In the second there were no reservations and no
+nodes named in grants, and no predictor said intervals."""
 
 _STATE_FIELDS = tuple(
     name
@@ -58,8 +58,8 @@ class CheckpointWriter:
 
 
 def fingerprint(run: RunState) -> str:
-    """A hash of all that must be the same for a run to go on: jobs, pools, the policy's name, and what settings bear on
-    the result. The Cells, the networks and a truth of one's own are taken on trust."""
+    """A hash of all that must be the same for a run to go on: jobs, pools, the names of policy and placer, and
+    what settings bear on the result. The Cells, the networks and a truth of one's own are taken on trust."""
     settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
@@ -77,6 +77,8 @@ def fingerprint(run: RunState) -> str:
         settings.checkpoint.label if settings.checkpoint else "",
     )
     digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    if settings.placer is not None:
+        digest.update(settings.placer.name.encode())
     for job in run.jobs:
         digest.update(repr(job).encode())
         if job.planned is not None or job.preemptible:
@@ -93,7 +95,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "next_arrival": run.next_arrival,
         "next_round": run.next_round,
         "stalled": run.stalled,
-        "totals": {name: getattr(run.totals, name) for name in Totals.__slots__},
+        "totals": {name: _or_none(getattr(run.totals, name)) for name in Totals.__slots__},
         "violations": {name: nodes.violations for name, nodes in run.nodes.items()},
         "waiting": [_write_state(state) for state in run.waiting.values()],
         "running": [_write_state(state) for state in run.running.values()],
@@ -110,6 +112,10 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
     }
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _sealed(document: dict[str, Any]) -> str:
@@ -177,20 +183,24 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.clock.now_s = document["now_s"]
     run.next_arrival, run.next_round = document["next_arrival"], document["next_round"]
     run.stalled = document["stalled"]
+    uncounted = document["schema"] != SCHEMA
     for name in Totals.__slots__:
-        setattr(run.totals, name, document["totals"][name])
+        value = document["totals"].get(name) if uncounted else document["totals"][name]
+        setattr(run.totals, name, math.nan if value is None else value)
     run.arrived, run.departed = document["arrived"], document["departed"]
     run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
     for name in JobTable.__slots__:
-        if name != "status":
+        if name != "status" and (name in document["table"] or not uncounted):
             kind = getattr(run.table, name).typecode
             setattr(run.table, name, read_column(document["table"][name], kind))
     run.ended = read_column(document["ended"], "q").tolist()
     run.ended_after = read_column(document["ended_after"], "q").tolist()
     run.given_up = dict(document["given_up"])
     run.granted = {tuple((pool, count) for pool, count in parts) for parts in document["granted"]}
-    for column, text in zip(run.series, document["series"], strict=True):
+    for column, text in zip(run.series, document["series"], strict=not uncounted):
         column.extend(read_column(text, "d"))
+    for column in run.series[len(document["series"]) :]:
+        column.extend([math.nan] * len(run.series[0]))
     run.slices.extend(tuple(row) for row in document["slices"])
     for time_s, kind, number, version, (pool, node, repair_s) in document["node_events"]:
         run.push(time_s, kind, number, version, (pool, node, repair_s))
@@ -202,7 +212,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     for name, count in document["violations"].items():
         run.nodes[name].violations = count
     resume_announcements(run)
-    for written in document["reservations"] if document["schema"] == SCHEMA else ():
+    for written in document.get("reservations", ()) if uncounted else document["reservations"]:
         zone = Reservation(**(written | {"nodes": tuple(written["nodes"])}))
         run.reservations[zone.job] = zone
     bar_nodes(run)
@@ -213,6 +223,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
         state = _read_state(run, written)
         run.running[state.job.id] = state
         _hold(run, state)
+    run.count_nodes()
     if run.shared is not None:
         run.shared.changed.clear()
     run.policy.restore(document["policy"])
@@ -248,6 +259,8 @@ def _hold(run: RunState, state: ActiveJob) -> None:
     expect_end(run, state)
     if run.shared is not None and state.grant is not None:
         run.shared.enter(state, state.grant)
+    if run.settings.placer is not None:
+        run.sitting.enter(state)
 
 
 def _teach(run: RunState) -> None:

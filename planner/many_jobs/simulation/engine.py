@@ -121,6 +121,7 @@ def _run(run: RunState, keeper: CheckpointWriter | None) -> bool:
             _decide(run)
             run.next_round += 1
         reprice(run)
+        run.count_nodes()
         _end_restarts(run, now_s)
         if settings.series:
             _keep_series(run)
@@ -232,9 +233,10 @@ def _decide(run: RunState) -> None:
     run.stalled = run.stalled + 1 if idle else 0
     decision = run.ask()
     run.totals.decisions += 1
-    run.arrived = []
-    run.departed = []
+    arrived, run.arrived, run.departed = run.arrived, [], []
     apply_decision(run, decision)
+    for state in [run.waiting[id_] for id_ in arrived if id_ in run.waiting]:
+        run.totals.held_back += state.job.devices <= run.free[state.job.pool]
 
 
 def _end_restarts(run: RunState, now_s: float) -> None:
@@ -287,6 +289,7 @@ def _keep_series(run: RunState) -> None:
         totals.working,
         len(run.waiting),
         len(run.running),
+        totals.in_use,
     )
     for column, value in zip(run.series, values, strict=True):
         column.append(value)

@@ -19,9 +19,10 @@ Pieces = tuple[tuple[int, int], ...]
 
 
 class PoolNodes:
-    """The devices of one pool. A violation is a device given out or back twice; there must be none."""
+    """The devices of one pool. `idle` nodes work and have all of their devices free. A violation is a device given out
+    or back twice; there must be none."""
 
-    __slots__ = ("barred", "counts", "down", "heaps", "masks", "nodes", "size", "violations")
+    __slots__ = ("barred", "counts", "down", "heaps", "idle", "masks", "nodes", "size", "violations")
 
     def __init__(self, nodes: int, size: int) -> None:
         self.nodes, self.size = nodes, size
@@ -31,6 +32,7 @@ class PoolNodes:
         self.heaps[size] = list(range(nodes))
         self.barred: frozenset[int] = frozenset()
         self.down: set[int] = set()
+        self.idle = nodes
         self.violations = 0
 
     def take(self, wanted: int) -> Pieces:
@@ -78,6 +80,7 @@ class PoolNodes:
         """The node's devices, all free by now, are not there."""
         if self.counts[node] != self.size:
             self.violations += 1
+        self.idle -= self.counts[node] == self.size
         self.masks[node] = self.counts[node] = 0
         self.down.add(node)
 
@@ -94,6 +97,7 @@ class PoolNodes:
         self._stand(node, self.counts[node] - count)
 
     def _stand(self, node: int, count: int) -> None:
+        self.idle += (count == self.size) - (self.counts[node] == self.size)
         self.counts[node] = count
         heap = self.heaps[count]
         heappush(heap, node)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import Job
-from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable
+from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
@@ -44,9 +44,17 @@ class Summary:
     share, which is iterations x asked-for iteration time x max(1, n d / D), d what it asked for, D all devices, n the
     time-averaged number of jobs in the system while it was; `fair_ratio`: the share of jobs with rho of 1 or less.
     `violations` of the simulator's own invariants: there are none.
+
+    A node is in use while a job holds a device of it: `nodes_in_use_*`, `machine_hours` (their sum over time);
+    `nodes_least_mean`: how many would hold what is held at each time, pool by pool, below which no placement is;
+    `nodes_idle_mean`: those that work and are wholly free. `fragmentation_mean`: devices that nobody holds on nodes in
+    use over all devices of these, both summed over time (Titan, section V-A). `scattered_ratio`: of the starts on
+    several devices those on more nodes than would hold them; `held_back`: jobs that had to wait though enough devices
+    were free when they came. None of a run that went on from a checkpoint that lacks them.
     """
 
     policy: str
+    placer: str
     jobs: int
     finished: int
     dropped: int
@@ -77,6 +85,14 @@ class Summary:
     lost_iterations: float
     decisions: int
     violations: int
+    nodes_in_use_mean: float | None
+    nodes_in_use_peak: int | None
+    nodes_least_mean: float | None
+    nodes_idle_mean: float | None
+    machine_hours: float | None
+    fragmentation_mean: float | None
+    scattered_ratio: float | None
+    held_back: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +181,7 @@ def _summary(run: RunState, devices: int) -> Summary:
     dropped = sum(1 for number in run.ended if table.status[number] != FINISHED)
     return Summary(
         policy=run.policy.name,
+        placer="best-fit" if run.settings.placer is None else run.settings.placer.name,
         jobs=len(jobs),
         finished=len(numbers),
         dropped=dropped,
@@ -195,7 +212,26 @@ def _summary(run: RunState, devices: int) -> Summary:
         lost_iterations=totals.lost_iterations,
         decisions=totals.decisions,
         violations=totals.violations,
+        **_of_nodes(totals, simulated_s),
     )
+
+
+def _of_nodes(totals: Totals, simulated_s: float) -> dict[str, Any]:
+    """The summary's figures of nodes; None of those that were not counted from the start."""
+    names = ("in_use", "least_nodes", "idle_nodes")
+    means = [getattr(totals, f"{name}_s") / simulated_s if simulated_s > 0 else 0.0 for name in names]
+    several, used_s = totals.starts_on_several, totals.devices_in_use_s
+    figures = {
+        "nodes_in_use_mean": means[0],
+        "nodes_in_use_peak": totals.peak_in_use,
+        "nodes_least_mean": means[1],
+        "nodes_idle_mean": means[2],
+        "machine_hours": totals.in_use_s / 3600,
+        "fragmentation_mean": 1 - totals.held_s / used_s if used_s else math.nan,
+        "scattered_ratio": totals.scattered / several if several else math.nan,
+        "held_back": totals.held_back,
+    }
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 
 def fairness(jobs: Sequence[Job], table: JobTable, devices: int) -> Column:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.many_jobs.jobs.records import CellBook, Job, Policy, Pool
-from planner.many_jobs.policies.catalogue import make_policy
-from planner.many_jobs.policies.user_policy import try_apart
+from planner.many_jobs.placers.catalogue import BEST_FIT
+from planner.many_jobs.policies.user_policy import Makers, try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
 from planner.many_jobs.scheduling.measured import cells_on
@@ -109,8 +109,9 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     """Return what a run comes to, and write its files. Raise as `load_inputs` and `run_request`."""
     check_files(options)
     given = options_of(options.policy, options.option, (options.policy,))
-    options = replace(options, option=given)
-    _try_policy(options)  # What is wrong with it is said before a long trace is read.
+    placing = options_of(options.placer, options.placer_option, (options.placer,), key="--placer-option")
+    options = replace(options, option=given, placer_option=placing)
+    _try_code(options)  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(options)
     checkpoint = None
     if options.checkpoint is not None:
@@ -118,7 +119,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
             path=options.checkpoint,
             every_s=options.checkpoint_every_s,
             resume=options.resume,
-            label=repr(tuple(given.items())),
+            label=repr(tuple(given.items())) + (repr((options.placer, *placing.items())) if _has_rule(options) else ""),
         )
     result = run_request(
         options,
@@ -237,20 +238,22 @@ def _without_model(source: TraceOptions, count: int, of: int) -> str:
 
 
 def options_of(
-    policy: str, given: Mapping[str, PolicyOption] | None, policies: Sequence[str]
+    policy: str, given: Mapping[str, PolicyOption] | None, policies: Sequence[str], *, key: str = "--option"
 ) -> dict[str, PolicyOption]:
-    """Return those of the options `given` that go to the policy, without its name before them; raise InputError for one
-    of a policy that is none of `policies`."""
+    """Return those of the options `given` that go to the policy, or the rule of placement, without its name before
+    them; raise InputError for one of a policy that is none of `policies`."""
     chosen: dict[str, PolicyOption] = {}
-    for key, value in (given or {}).items():
-        owner, dot, own_key = key.rpartition(".")
+    for name, value in (given or {}).items():
+        owner, dot, own_key = name.rpartition(".")
         if not dot:
-            chosen[key] = value
+            chosen[name] = value
         elif owner == policy:
             chosen[own_key] = value
         elif owner not in policies:
-            expected = "an option's name, or POLICY.NAME of a policy that runs: " + ", ".join(policies)
-            raise InputError(where="simulate", key="--option", found=key, expected=expected)
+            expected = "an option's name, or one of those that run before it: " + ", ".join(
+                f"{other}.NAME" for other in policies
+            )
+            raise InputError(where="simulate", key=key, found=name, expected=expected)
     return chosen
 
 
@@ -265,7 +268,6 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    given, factory = options.option or {}, options.user_code.factory(options.policy)
     truth, sharing, site_links = _over_sites(inputs.cells)
     settings = Settings(
         truth=truth,
@@ -292,19 +294,38 @@ def run_request(
         _keep_cells(options, inputs.cells)
         return result
 
-    if factory is None:
-        return run(make_policy(options.policy, **given), settings)
+    makers = _makers(options)
+    if not makers.of_user:
+        return run(makers.policy(None), replace(settings, placer=makers.placer(None)))
     jobs = sorted(inputs.jobs, key=lambda job: job.submit_s)
-    return simulate_apart(factory, given, jobs, settings, run)
+    return simulate_apart(makers, jobs, settings, run)
 
 
-def _try_policy(options: ReplayOptions) -> None:
-    """InputError and MachineError for a policy that cannot be had."""
-    given, factory = options.option or {}, options.user_code.factory(options.policy)
-    if factory is None:
-        make_policy(options.policy, **given)
+def _makers(options: ReplayOptions) -> Makers:
+    """Who makes the policy and the rule of placement; none of the latter where it is the one that is built in."""
+    code = options.user_code
+    return Makers(
+        policy_name=options.policy,
+        policy_options=options.option or {},
+        policy_factory=code.factory(options.policy),
+        placer_name=options.placer if _has_rule(options) else None,
+        placer_options=options.placer_option or {},
+        placer_factory=code.factory(options.placer),
+    )
+
+
+def _has_rule(options: ReplayOptions) -> bool:
+    return options.placer != BEST_FIT or bool(options.placer_option)
+
+
+def _try_code(options: ReplayOptions) -> None:
+    """InputError and MachineError for a policy or a rule of placement that cannot be had."""
+    makers = _makers(options)
+    if makers.of_user:
+        try_apart(makers)
     else:
-        try_apart(factory, given)
+        makers.policy(None)
+        makers.placer(None)
 
 
 def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:

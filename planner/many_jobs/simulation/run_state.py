@@ -21,6 +21,7 @@ from planner.many_jobs.jobs.records import (
     Pool,
     Reservation,
 )
+from planner.many_jobs.simulation.asking_placers import Sitting
 from planner.many_jobs.simulation.placing import PoolNodes
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
 from planner.many_jobs.simulation.sharing import Shared
@@ -55,6 +56,7 @@ class RunState:
         self.free = {name: pool.devices for name, pool in pools.items()}
         self.truth: Truth = settings.truth or cells_truth(cells)
         self.shared = None if settings.sharing is None else Shared(settings.sharing)
+        self.sitting = Sitting()
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()
         self.clock.now_s = jobs[0].submit_s if jobs else 0.0
@@ -112,6 +114,17 @@ class RunState:
         self.calls_cpu_s.append(time.process_time() - began_cpu_s)
         self.calls_s.append(time.perf_counter() - began_s)
         return decision
+
+    def count_nodes(self) -> None:
+        """Bring what is counted of nodes to the present state."""
+        in_use = idle = least = devices = 0
+        for name, nodes in self.nodes.items():
+            held = self.pools[name].devices - self.free[name]
+            used = nodes.nodes - nodes.idle - len(nodes.down)
+            in_use, idle, devices = in_use + used, idle + nodes.idle, devices + used * nodes.size
+            least -= -held // nodes.size
+        totals = self.totals
+        totals.in_use, totals.idle_nodes, totals.least_nodes, totals.devices_in_use = in_use, idle, least, devices
 
     def wait(self, state: ActiveJob) -> None:
         """The job waits, behind all who do."""

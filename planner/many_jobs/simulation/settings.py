@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from planner.many_jobs.jobs.records import Grant, Job
+from planner.many_jobs.placers.records import Placer
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
@@ -56,11 +57,15 @@ class PolicyError(InputError):
     """A policy decided what cannot be: says which policy, at what time, and about which job."""
 
 
+class PlacerError(InputError):
+    """A rule of placement gave what cannot be: says which rule, at what time, and to which job."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFile:
     """Where a run writes what it needs to go on: at least `every_s` seconds of this machine's clock apart; `resume`:
-    go on from what the file holds, if it is there. `label` says what else must be the same then (the policy's options,
-    which the simulator does not see)."""
+    go on from what the file holds, if it is there. `label` says what else must be the same then (the options of the
+    policy and of the rule of placement, which the simulator does not see)."""
 
     path: Path
     every_s: float = 60.0
@@ -77,9 +82,10 @@ class Settings:
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
-    nodes of pools, for policies to see. `sharing` None:
-    jobs do not slow each other; else `truth` is what policies are told, and `sharing` what is so. `series` and
-    `slices`: keep the figures of every event, and who sat where when. Every `look_every` events the run looks at the
+    nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
+    best-fit, see `planner.many_jobs.simulation.placing`). `sharing` None: jobs do not slow each other; else `truth` is
+    what policies are told, and `sharing` what is so. `series` and `slices`: keep the figures of every event, and who
+    sat where when. Every `look_every` events the run looks at the
     clock for its checkpoint and its progress, and whether `stop` wants it to end, which it does with a checkpoint,
     where there is a file for it, and KeyboardInterrupt.
     """
@@ -94,6 +100,7 @@ class Settings:
     truth: Truth | None = None
     site_links: tuple[SiteLink, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)
+    placer: Placer | None = None
     sharing: Sharing | None = None
     predictor: Predictor | None = None
     series: bool = False

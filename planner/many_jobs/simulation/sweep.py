@@ -38,6 +38,14 @@ MEANS = (
     "fairness_mean",
     "fairness_p99",
     "violations",
+    "nodes_in_use_mean",
+    "nodes_in_use_peak",
+    "nodes_least_mean",
+    "nodes_idle_mean",
+    "machine_hours",
+    "fragmentation_mean",
+    "scattered_ratio",
+    "held_back",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
@@ -45,14 +53,24 @@ SAID_ONCE = ("notes", "as_logged")
 
 
 def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
-    """Return a run for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
-    policies = options.policies or (options.policy,)
+    """Return a run for each load, seed, policy and rule of placement. An option `crius.depth` goes to the policy
+    `crius` alone."""
+    policies, placers = options.policies or (options.policy,), options.placers or (options.placer,)
     base = options.part(ReplayOptions)
     return tuple(
-        replace(base, seed=seed, load=load, policy=policy, option=options_of(policy, options.option, policies))
+        replace(
+            base,
+            seed=seed,
+            load=load,
+            policy=policy,
+            option=options_of(policy, options.option, policies),
+            placer=placer,
+            placer_option=options_of(placer, options.placer_option, placers, key="--placer-option"),
+        )
         for load in options.loads or (options.load,)
         for seed in options.seeds or (options.seed,)
         for policy in policies
+        for placer in placers
     )
 
 
@@ -103,7 +121,7 @@ def run_sweep(
         _raise_error(answer)
         summaries.append(answer)
         if progress is not None:
-            progress(len(summaries), len(requests), None, f"{request.policy}, seed {request.seed}")
+            progress(len(summaries), len(requests), None, f"{request.policy}, {request.placer}, seed {request.seed}")
     return tuple(summaries)
 
 
@@ -124,7 +142,7 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
         "notes": list(inputs.notes),
         "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
     }
-    return asked | summary | {"policy": request.policy} | said
+    return asked | summary | {"policy": request.policy, "placer": request.placer} | said
 
 
 @lru_cache(maxsize=1)
@@ -176,15 +194,16 @@ def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[
 
 
 def summarize(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each policy and load the mean over seeds of each figure of `MEANS`, and half the width of its 95% confidence
-    interval (Student's t; None of a single seed). Runs in which a figure is absent do not count for it."""
-    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    """For each policy, rule of placement and load the mean over seeds of each figure of `MEANS`, and half the width of
+    its 95% confidence interval (Student's t; None of a single seed). Runs in which a figure is absent do not count for
+    it."""
+    groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for run in runs:
-        groups.setdefault((run["policy"], run["load"]), []).append(run)
+        groups.setdefault((run["policy"], run["placer"], run["load"]), []).append(run)
     return [
-        {"policy": policy, "load": load, "seeds": len(group)}
+        {"policy": policy, "placer": placer, "load": load, "seeds": len(group)}
         | {name: mean_of([run[name] for run in group if run[name] is not None]) for name in MEANS}
-        for (policy, load), group in groups.items()
+        for (policy, placer, load), group in groups.items()
     ]
 
 

@@ -12,7 +12,7 @@ from planner.one_job.running.traces import metadata_event, slice_event, trace_te
 from profiles.errors import InputError
 from profiles.files import check_folder, write_atomically
 
-COUNTERS = ("throughput", "devices_held", "devices_working", "waiting", "running")
+COUNTERS = ("throughput", "devices_held", "devices_working", "waiting", "running", "nodes_in_use")
 ENDINGS = (".json", ".json.gz")
 
 

@@ -10,13 +10,16 @@ from profiles.records import dataclass
 UNFINISHED, FINISHED, DROPPED = 0, 1, 2
 STATUS = ("unfinished", "finished", "dropped")
 
-SERIES = ("time_s", "throughput", "devices_held", "devices_working", "waiting", "running")
-"""Columns of the time series: the state from `time_s` on. `throughput` is the sum of running jobs' relative rates."""
+SERIES = ("time_s", "throughput", "devices_held", "devices_working", "waiting", "running", "nodes_in_use")
+"""Columns of the time series: the state from `time_s` on. `throughput` is the sum of running jobs' relative rates.
+What an earlier version did not keep is NaN."""
 
 
 @dataclass(slots=True, eq=False)
 class Totals:
-    """Integrals over time of what holds between two events, peaks, and counts."""
+    """Integrals over time of what holds between two events, peaks, and counts. Of nodes `in_use`, with `devices_in_use`
+    in all, jobs hold a device at least; `idle_nodes` work and nobody holds any; `least_nodes` is how many would hold
+    what is held. All this is NaN of a run that went on from a checkpoint of a version that did not count it."""
 
     now_s: float
     working: int
@@ -33,6 +36,18 @@ class Totals:
     jobs_s: float = 0.0
     waiting_s: float = 0.0
     throughput_s: float = 0.0
+    in_use: int = 0
+    idle_nodes: int = 0
+    least_nodes: int = 0
+    devices_in_use: int = 0
+    peak_in_use: float = 0
+    in_use_s: float = 0.0
+    idle_nodes_s: float = 0.0
+    least_nodes_s: float = 0.0
+    devices_in_use_s: float = 0.0
+    starts_on_several: float = 0
+    scattered: float = 0
+    held_back: float = 0
 
     def advance(self, now_s: float, waiting: int, running: int) -> None:
         """All stays as it is until `now_s`."""
@@ -43,6 +58,12 @@ class Totals:
         self.waiting_s += waiting * span_s
         self.jobs_s += (waiting + running) * span_s
         self.throughput_s += self.throughput * span_s
+        self.in_use_s += self.in_use * span_s
+        self.idle_nodes_s += self.idle_nodes * span_s
+        self.least_nodes_s += self.least_nodes * span_s
+        self.devices_in_use_s += self.devices_in_use * span_s
+        if self.in_use > self.peak_in_use and span_s > 0:
+            self.peak_in_use = self.in_use
         if self.throughput > self.peak_throughput and span_s > 0:
             self.peak_throughput = self.throughput
 
@@ -60,13 +81,14 @@ class Totals:
 class JobTable:
     """What became of each job, by its number in order of submission. Times are NaN where there was no such time;
     `sharing` is the time-averaged number of jobs in the system while this one was, `asked_s` an iteration's seconds on
-    the Cell that it asked for."""
+    the Cell that it asked for, `nodes` on how many it started last (0: it never did)."""
 
     __slots__ = (
         "asked_s",
         "attained_device_s",
         "end_s",
         "failures",
+        "nodes",
         "restarts",
         "sharing",
         "start_s",
@@ -84,3 +106,4 @@ class JobTable:
         self.sharing = array("d", [nan]) * jobs
         self.restarts = array("q", [0]) * jobs
         self.failures = array("q", [0]) * jobs
+        self.nodes = array("q", [0]) * jobs

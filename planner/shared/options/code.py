@@ -9,7 +9,7 @@ from planner.shared.options.record import Option, Options
 from planner.shared.options.values import SECONDS
 from profiles.records import dataclass
 
-NAMING = ("model", "policy", "policies", "code")
+NAMING = ("model", "policy", "policies", "placer", "placers", "code")
 """Options whose values may name code: what the user writes there is meant to run."""
 
 

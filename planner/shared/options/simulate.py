@@ -135,6 +135,13 @@ class ReplayOptions(CodeOptions, TraceOptions):
         Mapping[str, PolicyOption] | None,
         Option("an option of the policy; POLICY.K=V of one among several", "K=V", POLICY_OPTION, repeated=True),
     ] = None
+    placer: Annotated[
+        str, Option("which free devices a job gets: a rule's name, or package.module:Class (default: %(default)s)", "R")
+    ] = "best-fit"
+    placer_option: Annotated[
+        Mapping[str, PolicyOption] | None,
+        Option("an option of the rule; RULE.K=V of one among several", "K=V", POLICY_OPTION, repeated=True),
+    ] = None
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
@@ -199,9 +206,11 @@ class SimulateOptions(ReplayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(ReplayOptions):
-    """A run for each policy, seed and load. An option `crius.depth` is one of the policy `crius` alone."""
+    """A run for each policy, rule of placement, seed and load. An option `crius.depth` is one of the policy `crius`
+    alone."""
 
     policies: Annotated[tuple[str, ...] | None, MANY("in place of --policy", "P,Q,...")] = None
+    placers: Annotated[tuple[str, ...] | None, MANY("in place of --placer", "R,S,...")] = None
     seeds: Annotated[tuple[int, ...] | None, MANY("in place of --seed", "A..B|LIST", SEEDS)] = None
     loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=list_of(RATE))] = None
     workers: Annotated[int, MANY("processes (default: 1)")] = 1
@@ -213,7 +222,7 @@ class SweepOptions(ReplayOptions):
         """Raise InputError where several are given beside the one that they are in place of, or one comes twice; for a
         limit of code that nothing names."""
         CodeOptions.check(self)
-        for single, several in (("policy", "policies"), ("load", "loads"), ("seed", "seeds")):
+        for single, several in (("policy", "policies"), ("placer", "placers"), ("load", "loads"), ("seed", "seeds")):
             values: tuple[Any, ...] | None = getattr(self, several)
             if values is None:
                 continue

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.placers.records import Placer
 from planner.many_jobs.policies.arnold import Variant
 from planner.many_jobs.policies.catalogue import POLICIES, make_policy
 from planner.many_jobs.simulation.engine import simulate
@@ -116,6 +117,7 @@ def run_policy(
     failing: bool,
     *,
     announced: bool = False,
+    placer: Placer | None = None,
     **policy_options: object,
 ) -> Result:
     rng, cells = Random(seed), FakeCells()
@@ -127,6 +129,7 @@ def run_policy(
         round_s=round_s,
         restart_s=60.0,
         truth=recorder.place,
+        placer=placer,
         slices=True,
         until_s=300_000.0,
         failures=Failures(mtbf_s=20_000.0, repair_s=1000.0, seed=seed) if failing else None,

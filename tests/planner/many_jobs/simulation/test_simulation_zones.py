@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from planner.many_jobs.jobs.records import Announcement, Decision, Job, Reservat
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import CheckpointFile, PolicyError, Settings
+from planner.many_jobs.simulation.totals import SERIES
 from tests.scheduling_examples import make_job, make_pool
 from tests.simulation_examples import Follow, PowerCells
 
@@ -148,7 +150,7 @@ def test_what_is_cancelled_never_comes_and_its_zone_ends() -> None:
     assert result.summary.violations == 0
 
 
-@pytest.mark.parametrize("schema", [2, 3])
+@pytest.mark.parametrize("schema", [2, 3, 4])
 def test_runs_go_on_from_checkpoints_old_and_new(tmp_path: Path, schema: int) -> None:
     """With a zone, a job that names nodes and one that is announced; of the second version without these."""
     jobs: tuple[Job, ...] = (
@@ -180,20 +182,64 @@ def test_runs_go_on_from_checkpoints_old_and_new(tmp_path: Path, schema: int) ->
         )
         with pytest.raises(KeyboardInterrupt):
             run(jobs, plan, stopping)
-        if schema == 2:
-            path.write_text(as_second_version(path.read_text(encoding="utf-8")), encoding="utf-8")
+        if schema < 4:
+            path.write_text(as_version(schema, path.read_text(encoding="utf-8")), encoding="utf-8")
         resumed = run(jobs, plan, replace(settings, checkpoint=CheckpointFile(path=path, resume=True)))
-        assert (resumed.summary, resumed.slices, resumed.series) == (whole.summary, whole.slices, whole.series)
+        assert resumed.slices == whole.slices
+        if schema == 4:
+            assert (resumed.summary, resumed.series) == (whole.summary, whole.series)
+            continue
+        assert asdict(resumed.summary) == asdict(whole.summary) | dict.fromkeys(OF_NODES)
+        assert [resumed.series[name] for name in SERIES[:-1]] == [whole.series[name] for name in SERIES[:-1]]
+        assert math.isnan(resumed.series["nodes_in_use"][0])
+        assert resumed.series["nodes_in_use"][-1] == whole.series["nodes_in_use"][-1]
 
 
-def as_second_version(text: str) -> str:
-    """The checkpoint as the version before wrote it."""
+OF_NODES = (
+    "nodes_in_use_mean",
+    "nodes_in_use_peak",
+    "nodes_least_mean",
+    "nodes_idle_mean",
+    "machine_hours",
+    "fragmentation_mean",
+    "scattered_ratio",
+    "held_back",
+)
+
+
+def test_a_run_from_an_old_checkpoint_is_stopped_and_goes_on_again(tmp_path: Path) -> None:
+    jobs = tuple(job(name, start_s, iterations=100.0) for name, start_s in (("x", 0.0), ("y", 5.0), ("z", 9.0)))
+    plan = {float(start_s): Decision(grants={name: grant("a", 8)}) for name, start_s in (("x", 0), ("y", 5), ("z", 9))}
+    path = tmp_path / "checkpoint.json"
+    stopping = Settings(look_every=1, checkpoint=CheckpointFile(path=path, resume=True), stop=lambda: True)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(jobs, plan, stopping)
+        text = path.read_text(encoding="utf-8")
+        if '"in_use_s": null' not in text:
+            path.write_text(as_version(3, text), encoding="utf-8")
+    assert '"in_use_s": null' in text
+    resumed = run(jobs, plan, Settings(look_every=1, checkpoint=CheckpointFile(path=path, resume=True)))
+    assert resumed.summary.machine_hours is None
+    assert resumed.summary.finished == 3
+
+
+def as_version(schema: int, text: str) -> str:
+    """The checkpoint as an earlier version wrote it."""
     document = json.loads(text)
-    del document["sha256"], document["reservations"]
-    document["schema"] = "cellplan.simulation-checkpoint/2"
+    del document["sha256"], document["table"]["nodes"], document["series"][-1]
+    for name in ("in_use", "idle_nodes", "least_nodes", "devices_in_use"):
+        del document["totals"][name], document["totals"][f"{name}_s"]
+    for name in ("peak_in_use", "starts_on_several", "scattered", "held_back"):
+        del document["totals"][name]
+    document["schema"] = f"cellplan.simulation-checkpoint/{schema}"
     for state in (*document["waiting"], *document["running"]):
+        if schema > 2:
+            break
         del state["predicted_interval_s"]
         if state["grant"] is not None:
             del state["grant"]["nodes"]
+    if schema == 2:
+        del document["reservations"]
     hashed = sha256(json.dumps(document).encode()).hexdigest()
     return json.dumps({"sha256": hashed, **document})

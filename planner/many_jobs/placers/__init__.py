@@ -1,0 +1,1 @@
+"""Rules that say which free devices of a pool a job gets."""

@@ -1,0 +1,46 @@
+"""What a rule of placement is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from planner.many_jobs.jobs.records import Job, NodeCounts
+from profiles.network import Network
+from profiles.records import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """So many `devices` of one pool for a job, now; they are free. `size` is the devices of a node. `predicted_end_s`
+    is when the job should end as far as anybody can say, None where nobody can: by the predictor, or by the duration
+    that the trace states."""
+
+    job: Job
+    pool: str
+    devices: int
+    size: int
+    now_s: float
+    predicted_end_s: float | None
+    network: Network
+
+
+class FreeNodes(Protocol):
+    """The nodes of a pool, by number. Live, and not to be changed."""
+
+    @property
+    def free(self) -> Sequence[int]:
+        """Devices of each node that the job may have: none of nodes that are down, or reserved for others. A node that
+        gives as many as it has is idle."""
+
+    def last_end_s(self, node: int) -> float | None:
+        """When the last of the jobs on the node should end; None where it is idle, or nobody can say."""
+
+
+class Placer(Protocol):
+    """A rule: of which nodes a job gets how many devices, the nodes in the order of its ranks. It keeps nothing between
+    two calls, and is deterministic."""
+
+    @property
+    def name(self) -> str: ...
+    def place(self, nodes: FreeNodes, request: Request, /) -> NodeCounts: ...

@@ -1,0 +1,120 @@
+"""A rule of placement in a run: asked for devices of a pool, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.many_jobs.jobs.records import NodeCounts
+from planner.many_jobs.placers.records import Placer, Request
+from planner.many_jobs.simulation.placing import Pieces, PoolNodes
+from planner.many_jobs.simulation.settings import PlacerError
+from planner.many_jobs.simulation.states import ActiveJob
+from profiles.errors import InputError, MachineError
+from profiles.network import Network
+
+
+class Sitting:
+    """Which jobs sit on which nodes, and when they should end."""
+
+    __slots__ = ("ends_s",)
+
+    def __init__(self) -> None:
+        self.ends_s: dict[tuple[str, int], dict[int, float]] = {}
+
+    def enter(self, state: ActiveJob) -> None:
+        """The job sits where it does from now on."""
+        end_s = predicted_end_s(state, state.granted_s or 0.0, state.began_with)
+        if end_s is None:
+            return
+        for pool, pieces in state.placement.items():
+            for node, _ in pieces:
+                self.ends_s.setdefault((pool, node), {})[state.index] = end_s
+
+    def leave(self, state: ActiveJob) -> None:
+        """It does no more."""
+        for pool, pieces in state.placement.items():
+            for node, _ in pieces:
+                self.ends_s.get((pool, node), {}).pop(state.index, None)
+
+
+def predicted_end_s(state: ActiveJob, from_s: float, iterations: float) -> float | None:
+    """When the job should end that has so many iterations to do from then on: by what the predictor said of it when it
+    came, else by the duration that the trace states; None where it states none."""
+    duration_s = state.job.duration_s if state.predicted_s is None else state.predicted_s
+    if not duration_s > 0:
+        return None
+    return from_s + duration_s * (iterations / state.job.iterations if state.job.iterations > 0 else 0.0)
+
+
+class _PoolView:
+    """A `planner.many_jobs.placers.records.FreeNodes` of a run's pool, while a rule is asked."""
+
+    __slots__ = ("_pool", "_sitting", "free")
+
+    def __init__(self, nodes: PoolNodes, pool: str, sitting: Sitting) -> None:
+        self.free: Sequence[int] = nodes.counts
+        if nodes.barred:
+            self.free = [0 if node in nodes.barred else count for node, count in enumerate(nodes.counts)]
+        self._pool, self._sitting = pool, sitting
+
+    def last_end_s(self, node: int) -> float | None:
+        """As `FreeNodes`."""
+        return max(self._sitting.ends_s.get((self._pool, node), {}).values(), default=None)
+
+
+def take_by_rule(
+    placer: Placer, nodes: PoolNodes, sitting: Sitting, state: ActiveJob, pool: str, devices: int, network: Network
+) -> Pieces:
+    """Return the devices of the pool that the rule gives the job, taken. The caller knows that so many are free.
+
+    Raises:
+        PlacerError: the rule fails, or gives too few, too many, a device twice, or one that is not free.
+    """
+    now_s = state.clock.now_s
+    view = _PoolView(nodes, pool, sitting)
+    request = Request(
+        job=state.job,
+        pool=pool,
+        devices=devices,
+        size=nodes.size,
+        now_s=now_s,
+        predicted_end_s=predicted_end_s(state, now_s, state.remaining_at),
+        network=network,
+    )
+    where = f"placer {placer.name} at {now_s:g} s, job {state.job.id}"
+    try:
+        chosen = placer.place(view, request)
+    except (InputError, MachineError):
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise PlacerError(where=where, found=found, expected=f"{devices} devices of {pool}") from error
+    wrong = _wrong(chosen, view.free, devices)
+    if wrong is not None:
+        found, expected = wrong
+        raise PlacerError(where=where, found=found, expected=expected)
+    return nodes.take_on(tuple((node, count) for node, count in chosen))
+
+
+def _wrong(chosen: NodeCounts, free: Sequence[int], devices: int) -> tuple[str, str] | None:
+    """What is found and what was expected, where a rule gives what it cannot."""
+    pairs = isinstance(chosen, tuple | list) and all(
+        isinstance(pair, tuple | list) and len(pair) == 2 for pair in chosen
+    )
+    if not pairs or not all(isinstance(value, int) for pair in chosen for value in pair):
+        return f"{chosen!r:.80}", "pairs of a node's number and how many of its devices"
+    seen: set[int] = set()
+    for node, count in chosen:
+        if not 0 <= node < len(free):
+            return f"node {node}", f"one of nodes 0 to {len(free) - 1}"
+        if node in seen:
+            return f"node {node} twice", "each node once, so that no device is given twice"
+        if count < 1:
+            return f"{count} devices of node {node}", "1 or more of each node"
+        if count > free[node]:
+            return f"{count} devices of node {node}", f"no more than the {free[node]} that are free there"
+        seen.add(node)
+    total = sum(count for _, count in chosen)
+    if total != devices:
+        return f"{total} devices", f"the {devices} that the job gets"
+    return None
