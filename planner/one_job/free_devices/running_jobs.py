@@ -24,6 +24,7 @@ from planner.one_job.free_devices.schema import SlurmJob, SlurmJobs, SlurmNumber
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, text_lines
 from profiles.host_lists import expand_hosts, split_outside_brackets
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 from profiles.schema import validate
 
@@ -36,6 +37,8 @@ YEAR_S = 365 * 86_400
 COLUMNS = (("job", "jobid", "job_id"), ("hosts", "nodelist", "nodes"), ("end", "end_time"))
 MORE_COLUMNS = ("gpus", "movable", "lost")
 MOVABLE = {"yes": True, "true": True, "1": True, "": True, "no": False, "false": False, "0": False}
+LONGEST_NAME = 253
+"""Characters of a job's name: as many as Kubernetes allows."""
 NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
 
 
@@ -68,12 +71,18 @@ class RunningJobs:
 
 def read_running(path: Path) -> RunningJobs:
     """Return the jobs that the file at `path` has running. Raise InputError with the line or the job for what is
-    neither `squeue --json` nor a table of job, hosts and end."""
+    neither `squeue --json` nor a table of job, hosts and end, and for a job with two ends."""
     where, text = str(path), read_text(path)
     if text.lstrip().startswith("{"):
-        return _of_json(parse_json(text, where=where), where)
-    jobs = tuple(_of_table(text, where))
-    return RunningJobs(jobs=jobs, written_s=None)
+        told = _of_json(parse_json(text, where=where), where)
+    else:
+        told = RunningJobs(jobs=tuple(_of_table(text, where)), written_s=None)
+    ends: dict[str, float | None] = {}
+    for job in told.jobs:
+        if ends.setdefault(job.job, job.limit_s) != job.limit_s:
+            expected = "one end of each job, however many rows have its hosts"
+            raise InputError(where=where, key=f"job {job.job}", found="two ends", expected=expected)
+    return told
 
 
 # JSON
@@ -83,6 +92,7 @@ def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
     if "jobs" not in data:
         raise InputError(where=where, found=", ".join(list(data)[:6]) or "{}", expected="`jobs`, as squeue --json has")
     told = validate(SlurmJobs, data, where=where)
+    LIMITS.jobs.check(len(told.jobs), where=where)
     jobs = []
     for number, job in enumerate(told.jobs):
         states = {word.lower() for word in ([job.job_state] if isinstance(job.job_state, str) else job.job_state)}
@@ -140,11 +150,13 @@ def _number(value: int | SlurmNumber | None) -> float | None:
 
 def _of_table(text: str, where: str) -> Iterator[RunningJob]:
     lines = [(number, line) for number, line in enumerate(text_lines(text, where=where), 1) if line.strip()]
+    LIMITS.jobs.check(len(lines) - 1, where=where)
     bar = next((mark for mark in "|;\t" if lines and mark in lines[0][1]), ",")
     header = [name.strip().lower() for name in lines[0][1].split(bar)] if lines else []
     places = [next((header.index(name) for name in names if name in header), None) for names in COLUMNS]
-    if not lines or any(place is None for place in places):
-        expected = '`squeue --json`, or a header job,hosts,end (or of squeue -o "%i|%N|%e")'
+    once = all(sum(name in header for name in names) == 1 for names in COLUMNS) and len(set(header)) == len(header)
+    if not lines or not once:
+        expected = '`squeue --json`, or a header job,hosts,end, each once (or of squeue -o "%i|%N|%e")'
         raise InputError(where=f"{where}, line 1", found=lines[0][1][:60] if lines else "nothing", expected=expected)
     for number, line in lines[1:]:
         at = f"{where}, line {number}"
@@ -158,6 +170,9 @@ def _of_table(text: str, where: str) -> Iterator[RunningJob]:
         job, hosts, end = (cells[place] for place in places if place is not None)
         if hosts.lower() in NO_END:
             continue
+        if not 0 < len(job) <= LONGEST_NAME or not job.isprintable():
+            expected = f"a name of at most {LONGEST_NAME} characters, none of them a control character"
+            raise InputError(where=at, key="job", found=repr(job[:60]), expected=expected)
         gpus, movable, lost = (cells[header.index(name)] if name in header else "" for name in MORE_COLUMNS)
         names = expand_hosts(hosts, at, "hosts")
         yield RunningJob(
