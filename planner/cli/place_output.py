@@ -139,6 +139,8 @@ def _way(way: dict[str, Any]) -> str:
     time_s = way["iteration_time_s"]
     if way.get("pods"):
         where = ", ".join(f"{name} {count}" for name, count in way["pods"].items())
+    if way.get("shape"):
+        where = " + ".join(map(str, way["shape"]))
     took = f" {format_seconds(time_s)}," if time_s is not None else ""
     return f"{way['name']}{f' ({where})' if where else ''}:{took} {way['loses']}"
 

@@ -123,7 +123,7 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
         placed=best,
         plan=plan,
         training=training,
-        others=other_rules(job, machines, best),
+        others=other_rules(job, machines, state, best),
         later=now_or_later(job, state, best, whole_training),
         rooms=rooms,
     )

@@ -1,4 +1,4 @@
-"""Which machines give how many GPUs: all ways that machines of equal standing leave apart, and those of known rules.
+"""Which machines give how many GPUs: all ways that machines of equal standing leave apart.
 
 A way is a partition of the job's GPUs over machines. Machines in the same parts of the network's tree are one to every
 price, so that of each partition the tightest machines are taken, and among equal ones those whose other jobs end about
@@ -7,7 +7,7 @@ when the others' do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from planner.many_jobs.placement.machines.occupied import Machine
@@ -145,80 +145,3 @@ def _zones(machines: Sequence[Machine]) -> list[list[Machine]]:
         for level in range(len(machine.parts)):
             zones.setdefault((level, *machine.parts[level:]), []).append(machine)
     return [list(machines), *zones.values()]
-
-
-# Known rules, each a choice from machines of one kind with enough free GPUs
-
-
-def _in_turn(machines: Sequence[Machine], devices: int) -> Choice:
-    """All that each has free, in this order, as long as the job wants some."""
-    takes, left = [], devices
-    for machine in machines:
-        take = min(left, len(machine.free))
-        takes += [(machine, take)] if take else []
-        left -= take
-    return choice_of(takes)
-
-
-def _best_fit(machines: Sequence[Machine], devices: int) -> Choice:
-    size, takes, left = machines[0].size, [], devices
-    remaining = list(machines)
-    while left:
-        holding = [machine for machine in remaining if len(machine.free) >= min(left, size)]
-        machine = (
-            min(holding, key=lambda other: (len(other.free), other.node))
-            if holding
-            else max(remaining, key=lambda other: (len(other.free), -other.node))
-        )
-        take = min(left, len(machine.free))
-        takes.append((machine, take))
-        remaining.remove(machine)
-        left -= take
-    return choice_of(takes)
-
-
-def _titan(machines: Sequence[Machine], devices: int) -> Choice:
-    return _in_turn(sorted(machines, key=lambda one: (one.is_idle, -len(one.free), one.node)), devices)
-
-
-def _elasticflow(machines: Sequence[Machine], devices: int) -> Choice:
-    return _in_turn(sorted(machines, key=lambda one: (not one.is_idle, -len(one.free), one.node)), devices)
-
-
-def _hived(machines: Sequence[Machine], devices: int) -> Choice:
-    return _in_turn(sorted(machines, key=lambda one: (len(one.free), one.node)), devices)
-
-
-def _first_fit(machines: Sequence[Machine], devices: int) -> Choice:
-    return _in_turn(sorted(machines, key=lambda one: one.node), devices)
-
-
-def _one_by_one(machines: Sequence[Machine], devices: int, *, spread: bool) -> Choice:
-    """A GPU at a time, on the machine with the most or the fewest free (Kubernetes' LeastAllocated, MostAllocated)."""
-    left = {machine.node: len(machine.free) for machine in machines}
-    for _ in range(devices):
-        open_nodes = [node for node, free in left.items() if free]
-        node = min(open_nodes, key=lambda number: (-left[number] if spread else left[number], number))
-        left[node] -= 1
-    taken = [(machine, len(machine.free) - left[machine.node]) for machine in machines]
-    return choice_of([take for take in taken if take[1]])
-
-
-def _kube_spread(machines: Sequence[Machine], devices: int) -> Choice:
-    return _one_by_one(machines, devices, spread=True)
-
-
-def _kube_pack(machines: Sequence[Machine], devices: int) -> Choice:
-    return _one_by_one(machines, devices, spread=False)
-
-
-RULES: Mapping[str, Callable[[Sequence[Machine], int], Choice]] = {
-    "best-fit": _best_fit,
-    "titan": _titan,
-    "elasticflow": _elasticflow,
-    "hived": _hived,
-    "first-fit": _first_fit,
-    "kube-spread": _kube_spread,
-    "kube-pack": _kube_pack,
-}
-"""Rules of placement as their papers or tools have them, for a single job; best-fit takes one machine where it fits."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from estimator.pricing.upkeep import HOUR_S
-from planner.many_jobs.placement.machines.choices import RULES, Choice
+from planner.many_jobs.placement.machines.choices import Choice
 from planner.many_jobs.placement.machines.moving import cheapest_moves
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, place_on
 from planner.many_jobs.placement.machines.seating import Seated
+from planner.many_jobs.placers.filling import best_fit
 from planner.one_job.site_pods.free_nodes import level_of_pods
 from profiles.records import dataclass, replace
 
@@ -118,10 +119,10 @@ def _moved(
     moved = []
     for job in sorted(jobs, key=lambda name: (-sum(count for _, count in gives_up[name]), name)):
         devices = sum(count for _, count in gives_up[job])
-        best_fit = RULES["best-fit"](left, devices)
-        gone = {machine.host: count for machine, count in best_fit.takes}
+        takes = best_fit([len(machine.free) for machine in left], range(len(left)), devices) or ()
+        goes_to = tuple((left[place].host, count) for place, count in takes)
+        gone = dict(goes_to)
         left = [replace(machine, free=machine.free[gone.get(machine.host, 0) :]) for machine in left]
-        goes_to = tuple((machine.host, count) for machine, count in best_fit.takes)
         moved.append(
             MovedJob(job=job, devices=devices, lost_device_hours=cost[job], gives_up=gives_up[job], goes_to=goes_to)
         )

@@ -13,8 +13,9 @@ from functools import partial
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Setup
-from planner.many_jobs.placement.machines.choices import RULES, Choice, choice_of, enumerate_choices, fewest_machines
+from planner.many_jobs.placement.machines.choices import Choice, enumerate_choices, fewest_machines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
+from planner.many_jobs.placement.machines.rules import RULES, choose_by
 from planner.many_jobs.placement.machines.seating import Seated, improve, ranks_of, reseat, seat
 from planner.many_jobs.placement.pods_plan import plan_for_pods
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
@@ -204,14 +205,23 @@ def _key(seated: Seated, least_s: float) -> tuple[bool, float, int, int, float]:
     return not near, 0.0 if near else seated.time_s, choice.opened, choice.fragments, seated.time_s
 
 
-def other_rules(job: JobOnMachines, machines: Sequence[Machine], placed: Placed) -> tuple[OtherWay, ...]:
-    """Return what each known rule would choose, with the plan of those that were tried that is fastest there."""
+def other_rules(
+    job: JobOnMachines, machines: Sequence[Machine], state: Occupied, placed: Placed
+) -> tuple[OtherWay, ...]:
+    """Return what each of the simulator's rules would choose, with the plan of those that were tried that is fastest
+    there, its ranks in the best order that is found."""
     if fewest_machines(machines, job.devices) is None:
         return ()
     ways = []
-    for name, rule in RULES.items():
-        choice = rule(machines, job.devices)
-        tried = [one for plan in placed.plans for one in [seat(plan, choice, job.evaluate)] if one is not None]
-        best = min(tried, key=lambda one: one.time_s, default=None)
-        ways.append(OtherWay(name=name, choice=choice_of(choice.takes), seated=best))
+    by_key: dict[object, Seated | None] = {placed.seated.choice.key: placed.seated}
+    for name in RULES:
+        choice = choose_by(
+            name, machines, job.devices, state.comes_free_s, model=job.request.reference, end_s=job.end_s
+        )
+        if choice is None:
+            continue
+        if choice.key not in by_key:
+            seated = _seat_all(job, placed.plans, [choice])
+            by_key[choice.key] = improve(seated[0], job.evaluate) if seated else None
+        ways.append(OtherWay(name=name, choice=choice, seated=by_key[choice.key]))
     return tuple(ways)

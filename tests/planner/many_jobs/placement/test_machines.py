@@ -16,7 +16,6 @@ from estimator.frontends.load import load_any_model
 from planner import api
 from planner.cli.main import main
 from planner.many_jobs.placement.machines.choices import (
-    RULES,
     choice_of,
     enumerate_choices,
     fewest_machines,
@@ -25,6 +24,7 @@ from planner.many_jobs.placement.machines.choices import (
 )
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
 from planner.many_jobs.placement.machines.placing import by_kind, job_on, place_on, plan_whole
+from planner.many_jobs.placement.machines.rules import RULES, choose_by
 from planner.many_jobs.placement.machines.seating import improve, seat
 from planner.one_job.search.spaces.request import read_search
 from planner.shared.inputs import place_of
@@ -113,8 +113,9 @@ def test_every_rule_gives_each_free_gpu_once(free: list[int], devices: int) -> N
     if sum(free) < devices:
         assert fewest_machines(machines, devices) is None
         return
-    for rule in RULES.values():
-        choice = rule([one for one in machines if one.free], devices)
+    for rule in RULES:
+        choice = choose_by(rule, machines, devices, lambda _: None, model="gpt-tiny")
+        assert choice is not None
         assert sum(choice.shape) == devices
         slots = [slot for one, count in choice.takes for slot in one.slots(count)]
         assert len(set(slots)) == devices
