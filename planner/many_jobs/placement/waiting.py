@@ -117,6 +117,16 @@ def wait_or_start(
     occupancy: Occupancy, first: Start, evaluate: Evaluate, wishes: PodWishes, whole: WholeTraining | None
 ) -> Waiting:
     """Return the starts of a plan that is placed as `first`: that one, and those at coming ends that are faster."""
+
+    def start_after(wait_s: float) -> Start:
+        return _start(occupancy, first, wait_s, evaluate, wishes, whole)
+
+    return faster_starts(occupancy, first, start_after)
+
+
+def faster_starts(occupancy: Occupancy, first: Start, start_after: Callable[[float], Start]) -> Waiting:
+    """Return `first` and the starts at coming ends that are faster than all before them, where `start_after` places the
+    job on what is free after a wait."""
     waits = tuple(wait_s for wait_s in occupancy.waits_s if wait_s > first.wait_s)
     ranks = sum(len(stage.slots) for stage in first.setup.stages)
     most = min(MOST_LOOKS, max(LEAST_LOOKS, MOST_RANKS // ranks))
@@ -125,7 +135,7 @@ def wait_or_start(
 
     def start_at(number: int) -> Start:
         if number not in looked:
-            looked[number] = _start(occupancy, first, waits[number - 1], evaluate, wishes, whole)
+            looked[number] = start_after(waits[number - 1])
         return looked[number]
 
     starts = [first]

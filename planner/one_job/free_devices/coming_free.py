@@ -65,6 +65,10 @@ class Occupancy:
             waits_s[host] = max(known, default=0.0) if len(known) == len(ends) else None
         return waits_s
 
+    def ends_in_s(self, job: str) -> float:
+        """Return in how many seconds a job ends. Raise KeyError for one whose end nobody knows."""
+        return self._wait_s(self.endings[job])
+
     def ending_at(self, wait_s: float) -> tuple[str, ...]:
         """Return the jobs that end then."""
         waits_s, jobs = self._ends
@@ -171,6 +175,9 @@ def read_occupancy(
     nodes, notes = _nodes_now(cluster, told_free, jobs_on, str(free))
     if absent:
         notes.append(f"hosts of jobs that {cluster.text} does not have are left out: {brief(absent)}")
+    past = sorted(job.job for job in told.jobs if job.job in held and job.limit_s is not None and job.limit_s < now_s)
+    if past:
+        notes.append(f"jobs whose end has passed, counted as ending now: {brief(past)}")
     endless = sorted(held - endings.keys())
     if endless:
         notes.append(f"jobs whose end nobody knows, so that their nodes never come free here: {brief(endless)}")

@@ -98,7 +98,7 @@ class SlurmJobResources(Loose):
 
 class SlurmJob(Loose):
     """A job: `job_state` a text or a list of state and flags, times in seconds since 1970, `time_limit` in minutes, by
-    version as numbers or objects."""
+    version as numbers or objects. `gres_detail` has its GRES on each of its nodes, `requeue` whether it may be."""
 
     job_id: Whole
     job_state: str | list[str]
@@ -107,6 +107,8 @@ class SlurmJob(Loose):
     start_time: Whole | SlurmNumber | None = None
     end_time: Whole | SlurmNumber | None = None
     time_limit: Whole | SlurmNumber | None = None
+    gres_detail: list[str] | None = None
+    requeue: bool | None = None
 
 
 class SlurmJobs(Loose):

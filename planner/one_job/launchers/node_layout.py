@@ -48,6 +48,12 @@ def device_notes(plan: Plan, layout: Layout, manager: str) -> tuple[str, ...]:
     return () if first else (f"{manager} picks the GPUs of a node: of the plan's device indices only the order counts",)
 
 
+def gpus_of_nodes(plan: Plan, layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """The index of the device of each rank of every node, in the layout's order."""
+    index = {device.rank: device.index for device in plan.devices}
+    return tuple(tuple(index[rank] for rank in node.ranks) for node in layout.nodes)
+
+
 def nodes_of_tp(plan: Plan, layout: Layout) -> int:
     """Over how many nodes the tensor-parallel ranks of a replica reach, at most."""
     number = {rank: node for rank, (node, _) in enumerate(layout.places)}

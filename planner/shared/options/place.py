@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput
 from planner.shared.options.later import LaterOptions
+from planner.shared.options.machines import MachinesOptions
 from planner.shared.options.record import Option
 from planner.shared.options.search import SpaceOptions
 from planner.shared.options.training import JOB
@@ -51,7 +52,7 @@ LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
+class PlaceOptions(MachinesOptions, LaterOptions, LimitedTrainingOptions, SpaceOptions):
     """A job to place over the sites of a cluster, and into the pods of each."""
 
     command: ClassVar[str] = "place"
@@ -125,6 +126,7 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
         self._check_job()
         self._check_pods()
         self.check_later()
+        self.check_machines()
         for name in ("half_life", "now"):
             timed = self.comm or self.links is not None or (name == "now" and self.running is not None)
             if name in self.changed() and not timed:
