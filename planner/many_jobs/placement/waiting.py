@@ -117,9 +117,10 @@ def wait_or_start(
     occupancy: Occupancy, first: Start, evaluate: Evaluate, wishes: PodWishes, whole: WholeTraining | None
 ) -> Waiting:
     """Return the starts of a plan that is placed as `first`: that one, and those at coming ends that are faster."""
+    known = remember(evaluate)
 
     def start_after(wait_s: float) -> Start:
-        return _start(occupancy, first, wait_s, evaluate, wishes, whole)
+        return _start(occupancy, first, wait_s, known, wishes, whole)
 
     return faster_starts(occupancy, first, start_after)
 
@@ -131,7 +132,6 @@ def faster_starts(occupancy: Occupancy, first: Start, start_after: Callable[[flo
     ranks = sum(len(stage.slots) for stage in first.setup.stages)
     most = min(MOST_LOOKS, max(LEAST_LOOKS, MOST_RANKS // ranks))
     looked: dict[int, Start] = {0: first}
-    evaluate = remember(evaluate)
 
     def start_at(number: int) -> Start:
         if number not in looked:
