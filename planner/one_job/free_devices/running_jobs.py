@@ -36,12 +36,17 @@ NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
     """A job that holds `hosts`. `limit_s` is when its time limit ends it, in seconds since 1970 (None: it has none, or
-    it stands still); `start_s` when it began, where that is said."""
+    it stands still); `start_s` when it began, where that is said. What a learned predictor asks beside: when it was
+    submitted, its name, user and partition."""
 
     job: str
     hosts: tuple[str, ...]
     limit_s: float | None
     start_s: float | None = None
+    submit_s: float | None = None
+    name: str = ""
+    user: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,10 @@ def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
                 hosts=hosts,
                 limit_s=None if states & STOPPED else _limit_s(job),
                 start_s=_number(job.start_time) or None,
+                submit_s=_number(job.submit_time) or None,
+                name=job.name or "",
+                user=job.user_name or "",
+                partition=job.partition or "",
             )
         )
     return RunningJobs(jobs=tuple(jobs), written_s=_number(told.last_update) or None)

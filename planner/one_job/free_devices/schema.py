@@ -104,6 +104,10 @@ class SlurmJob(Loose):
     start_time: int | SlurmNumber | None = None
     end_time: int | SlurmNumber | None = None
     time_limit: int | SlurmNumber | None = None
+    submit_time: int | SlurmNumber | None = None
+    name: str | None = None
+    user_name: str | None = None
+    partition: str | None = None
 
 
 class SlurmJobs(Loose):
