@@ -241,7 +241,7 @@ def test_predictions_take_the_place_of_limits(
 
 def test_a_model_says_when_jobs_end(tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("lightgbm")
-    rows = [f"{job},{job * 60},user{job % 3},part,{2 + job % 2 * 2},{1200 + job % 2 * 4200}" for job in range(400)]
+    rows = [f"{job},{job * 60},user{job % 3},part,{2 + job % 2 * 2},{3600 + job % 7 * 600}" for job in range(400)]
     trace = tmp_path / "trace.csv"
     trace.write_text("job_id,submit_time_s,user,vc,gpus,duration_s\n" + "\n".join(rows) + "\n", encoding="utf-8")
     model = tmp_path / "model.txt"
@@ -256,7 +256,7 @@ def test_a_model_says_when_jobs_end(tmp_path: Path, wide: list[str], capsys: pyt
     value = document_of(words, 0, capsys)
     assert value["waiting"]["ends_by"] == "prediction"
     assert not any("without a prediction" in note for note in value["waiting"]["notes"])
-    # The longest job of the trace took an hour and a half; their limits are 20 hours from now.
+    # The longest job of the trace took two hours; their limits are 20 hours from now.
     assert {job for end in value["waiting"]["ends"] for job in end["jobs"]} == {"7", "8"}
     assert all(end["wait_s"] < 3 * 3600 for end in value["waiting"]["ends"])
     trace.write_text("no model\n", encoding="utf-8")
