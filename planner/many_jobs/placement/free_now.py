@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.many_jobs.placement.job_ends import predictor_of
 from planner.one_job.free_devices.coming_free import Occupancy, read_occupancy, too_few
 from planner.one_job.free_devices.reading import cluster_with_free
 from planner.shared.options.place import PlaceOptions
@@ -16,7 +17,7 @@ def occupancy_of(cluster: Cluster, options: PlaceOptions) -> Occupancy | None:
         cluster,
         options.running,
         free=options.free,
-        predictions=options.jct,
+        predict=None if options.jct is None else predictor_of(options.jct),
         now_s=options.now,
         lenient=options.lenient,
     )

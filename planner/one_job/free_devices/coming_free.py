@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from planner.one_job.free_devices.endings import Ending, ending_of, read_predictions
+from planner.one_job.free_devices.endings import Ending, Prediction, ending_of
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, brief
 from planner.one_job.free_devices.reading import read_free_nodes, with_free_nodes
 from planner.one_job.free_devices.running_jobs import RunningJob, read_running
 from profiles.cluster import Cluster
 from profiles.errors import InputError, NothingFits
 from profiles.records import dataclass, replace
+
+Predict = Callable[[Sequence[RunningJob], Cluster], Mapping[str, Prediction]]
+"""What is predicted of running jobs on the nodes of a cluster, by job."""
 
 EQUAL_S = 1.0
 """Ends that are nearer to each other are one."""
@@ -145,13 +148,13 @@ def read_occupancy(
     running: Path,
     *,
     free: Path | None = None,
-    predictions: Path | None = None,
+    predict: Predict | None = None,
     now_s: float | None = None,
     lenient: bool = False,
 ) -> Occupancy:
     """Return what holds the nodes of `cluster`: the jobs of the file `running`; what is free now by the file `free`
-    (None: what no job is on). `predictions` is what `cellplan jct predict --json` said of these jobs; without it jobs
-    run to their time limits. `now_s` None: when the file of jobs was written, or now.
+    (None: what no job is on). `predict` says how long these jobs run; without it they run to their time limits. `now_s`
+    None: when the file of jobs was written, or now.
 
     Raise InputError for a cluster whose nodes have no names, or a host that it lacks, unless `lenient`.
     """
@@ -160,7 +163,7 @@ def read_occupancy(
         expected = "a cluster whose nodes have names: --topology FILE, or `names` in the cluster file"
         raise InputError(where=where, found=f"jobs on hosts, and no names in {cluster.text}", expected=expected)
     told = read_running(running)
-    predicted = None if predictions is None else read_predictions(predictions)
+    predicted = None if predict is None else predict(told.jobs, cluster)
     if predicted is not None and told.jobs and all(job.start_s is None for job in told.jobs):
         raise InputError(where=where, found="no start of any job", expected="squeue --json, where --jct is given")
     now_s = now_s if now_s is not None else told.written_s if told.written_s is not None else time.time()

@@ -46,7 +46,8 @@ NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
 class RunningJob:
     """A job that holds `hosts`. `limit_s` is when its time limit ends it, in seconds since 1970 (None: it has none, or
     it stands still); `start_s` when it began, where that is said. `gpus` are the indices that it holds of each host
-    (empty: nobody says which); `movable`: it may be stopped and started elsewhere, which loses `lost_s` of its work."""
+    (empty: nobody says which); `movable`: it may be stopped and started elsewhere, which loses `lost_s` of its work.
+    What a learned predictor asks beside: when it was submitted, its name, user and partition."""
 
     job: str
     hosts: tuple[str, ...]
@@ -55,6 +56,10 @@ class RunningJob:
     gpus: tuple[tuple[int, ...], ...] = ()
     movable: bool = True
     lost_s: float = 0.0
+    submit_s: float | None = None
+    name: str = ""
+    user: str = ""
+    partition: str = ""
 
     def gpus_on(self, host: str) -> tuple[int, ...] | None:
         """Return the indices of its GPUs on a host of its own; None where nobody says which."""
@@ -107,6 +112,10 @@ def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
                 start_s=_number(job.start_time) or None,
                 gpus=_gpus_of_details(job.gres_detail or (), hosts, where, f"jobs[{number}].gres_detail"),
                 movable=job.requeue is not False,
+                submit_s=_number(job.submit_time) or None,
+                name=job.name or "",
+                user=job.user_name or "",
+                partition=job.partition or "",
             )
         )
     return RunningJobs(jobs=tuple(jobs), written_s=_number(told.last_update) or None)

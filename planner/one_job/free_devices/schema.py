@@ -109,6 +109,10 @@ class SlurmJob(Loose):
     time_limit: Whole | SlurmNumber | None = None
     gres_detail: list[str] | None = None
     requeue: bool | None = None
+    submit_time: Whole | SlurmNumber | None = None
+    name: str | None = None
+    user_name: str | None = None
+    partition: str | None = None
 
 
 class SlurmJobs(Loose):

@@ -23,7 +23,9 @@ class LaterOptions(Options):
     ] = None
     jct: Annotated[
         Path | None,
-        LATER("when they end, by `cellplan jct predict --json` of them (default: by their time limits)"),
+        LATER(
+            "when they end, by a model of `cellplan jct train`, or `jct predict --json` of them (default: by limits)"
+        ),
     ] = None
     reserve: Annotated[bool, LATER("the nodes to hold from now on, for the start that is best")] = False
     spares: Annotated[int, LATER("keep so many free nodes to take the place of one that fails", "K", NATURAL)] = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.cells import stage_pricing
+from estimator.cells import held_stages
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, choose_cell
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job
@@ -170,9 +170,9 @@ def test_cells_are_the_same_however_many_runs_are_kept(monkeypatch: pytest.Monke
     rng, seen = random.Random(7), 0
     for _ in range(12):
         job, hardware, devices, stages = random_instance(rng)
-        monkeypatch.setattr(stage_pricing, "MOST_RUNS", 64)
+        monkeypatch.setattr(held_stages, "MOST_RUNS", 64)
         kept = cell_of(job, stages, hardware=hardware, devices=devices)
-        monkeypatch.setattr(stage_pricing, "MOST_RUNS", 1)
+        monkeypatch.setattr(held_stages, "MOST_RUNS", 1)
         assert cell_of(job, stages, hardware=hardware, devices=devices) == kept
         seen += not isinstance(kept, CellFailure)
     assert seen > 4

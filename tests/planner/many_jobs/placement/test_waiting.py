@@ -263,6 +263,31 @@ def test_predictions_take_the_place_of_limits(
     assert "Flags=IGNORE_JOBS" in value["waiting"]["reservation"]["scontrol"]
 
 
+def test_a_model_says_when_jobs_end(tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("lightgbm")
+    rows = [f"{job},{job * 60},user{job % 3},part,{2 + job % 2 * 2},{3600 + job % 7 * 600}" for job in range(400)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submit_time_s,user,vc,gpus,duration_s\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    model = tmp_path / "model.txt"
+    assert main(["jct", "train", str(trace), "-o", str(model)]) == 0
+    running = Path(_squeue(tmp_path, {7: ("gpu[01-02]", 20), 8: ("gpu05", 20)}))
+    told = json.loads(running.read_text(encoding="utf-8"))
+    for job, user in zip(told["jobs"], ("user0", "user2"), strict=True):
+        job |= {"start_time": number(999_000), "submit_time": number(999_000), "user_name": user, "partition": "part"}
+    running.write_text(json.dumps(told), encoding="utf-8")
+    words = ["place", "gpt2-1.3b", *wide, *JOB, "--running", str(running), "--jct", str(model), "--alternatives", "0"]
+    capsys.readouterr()
+    value = document_of(words, 0, capsys)
+    assert value["waiting"]["ends_by"] == "prediction"
+    assert not any("without a prediction" in note for note in value["waiting"]["notes"])
+    # The longest job of the trace took two hours; their limits are 20 hours from now.
+    assert {job for end in value["waiting"]["ends"] for job in end["jobs"]} == {"7", "8"}
+    assert all(end["wait_s"] < 3 * 3600 for end in value["waiting"]["ends"])
+    trace.write_text("no model\n", encoding="utf-8")
+    words[words.index(str(model))] = str(trace)
+    assert "a model of `cellplan jct train`" in document_of(words, 2, capsys)["failure"]["message"]
+
+
 def test_too_few_now_says_when(tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     running = _squeue(tmp_path, {7: ("gpu[01-03]", 2), 8: ("gpu[04-06]", 3.5)})
     words = ["place", "gpt2-1.3b", *wide, *JOB, "--running", running, "--alternatives", "0"]
