@@ -82,6 +82,14 @@ def files_of(text: str) -> tuple[Path, ...]:
     return tuple(Path(name) for name in (base if is_file(base) else "", file) if name)
 
 
+def is_at_hand(text: str) -> bool:
+    """Return whether all files that a cluster is read from are there; a name that no file can have is of none."""
+    try:
+        return all(path.exists() for path in files_of(text))
+    except (OSError, ValueError):
+        return False
+
+
 def _load(text: str, local_device: LocalDevice | None, tree: HostTree | None) -> Cluster:
     given = given_under(text)
     if given is not None:

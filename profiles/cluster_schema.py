@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.limits import LIMITS
-from profiles.schema import FileModel
+from profiles.schema import FileModel, printable
 from profiles.vocabulary import DType, LinkKind, PeakBasis
 
 
@@ -32,13 +32,7 @@ def _ascending(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float],
     return value
 
 
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise PydanticCustomError("name", "a name without control characters")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_printable)]
+Name = Annotated[str, Field(max_length=253), printable("a name")]
 """It stands in what is written for cluster managers and shown on terminals: nothing in it ends a line there."""
 
 Rate = Annotated[float, Field(ge=1.0, le=1e18)]

@@ -112,6 +112,9 @@ class Limits:
     nodes: Limit = Limit(
         most=50_000, unit="nodes in a list", reason="five times the largest cluster that a manager has"
     )
+    jobs: Limit = Limit(
+        most=100_000, unit="jobs in a list", reason="they run at once; a manager's largest list has some ten thousand"
+    )
     levels: Limit = Limit(most=16, unit="levels of switches above a node", reason="no fabric has more than five")
     store_bytes: Limit = Limit(
         most=GIB,

@@ -12,7 +12,7 @@ from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
 from profiles.records import dataclass
-from profiles.vocabulary import MOST_S, Device, LinkTable, ReferenceNode, Shard
+from profiles.vocabulary import MOST_S, Device, DType, LinkTable, ReferenceNode, Shard
 
 PROFILES_SCHEMA = "cellplan.profiles/1"
 MOST_RATE = 1e30
@@ -169,6 +169,12 @@ class DeviceRates:
             raise ValueError(
                 f"device rates of {self.device}: contention {self.contention}; expected (workers, slowdown), 2 workers"
                 " or more in ascending order, slowdowns of at least 1"
+            )
+        unknown = [dtype for dtype, _ in self.flops_per_s if dtype not in get_args(DType)]
+        if unknown or self.threads < 0:
+            known = f"of {', '.join(get_args(DType))}; threads >= 0"
+            raise ValueError(
+                f"device rates of {self.device}: {unknown}, {self.threads} threads; expected rates {known}"
             )
         rates = (self.memory_bytes, self.memory_bandwidth_bytes_per_s, *(rate for _, rate in self.flops_per_s))
         if not all(1 <= rate <= MOST_RATE for rate in rates):

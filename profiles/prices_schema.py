@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from profiles.schema import FileModel
+from profiles.schema import FileModel, printable
 
 
 class PricesModel(FileModel):
@@ -14,6 +14,6 @@ class PricesModel(FileModel):
 
     schema_name: Literal["cellplan.prices/1"] = Field(alias="schema")
     date: str
-    source: Annotated[str, Field(min_length=1, max_length=500)]
-    currency: Annotated[str, Field(min_length=1, max_length=20)]
+    source: Annotated[str, Field(min_length=1, max_length=500), printable("text")]
+    currency: Annotated[str, Field(min_length=1, max_length=20), printable("text")]
     price_per_device_hour: dict[str, Annotated[float, Field(ge=0, le=1e9)]] = Field(min_length=1, max_length=1000)

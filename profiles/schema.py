@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from profiles.errors import InputError
@@ -18,6 +18,17 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=Fals
 
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 _NOWHERE = object()
+
+
+def printable(what: str) -> AfterValidator:
+    """Return what refuses a text that ends a line, or does more to a terminal than to be shown; `what` was expected."""
+
+    def check(value: str) -> str:
+        if not value.isprintable():
+            raise PydanticCustomError("printable", "{expected}", {"expected": f"{what} without control characters"})
+        return value
+
+    return AfterValidator(check)
 
 
 class FileModel(BaseModel):

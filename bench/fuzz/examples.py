@@ -37,10 +37,14 @@ from bench.fuzz.texts import (
     NCCL,
     PAI,
     PHILLY,
+    PREDICTED,
+    PRICES,
     QUEUES,
+    RUNNING,
     RUNS,
     SACCT,
     SPREAD,
+    SQUEUE,
     TITAN,
     TOPOLOGY_CONF,
     TOPOLOGY_YAML,
@@ -70,6 +74,7 @@ class Example:
 ONE = "gpt-tiny --cluster a100-80gb:1x4"
 SMALL = "simulate small.csv --cluster a100-80gb:2x8 --head 12"
 IN_PODS = "place gpt-tiny --cluster levels.yaml --devices 8 --pp 1 --dp 8"
+WAITING = f"{IN_PODS} --running squeue.json --alternatives 0"
 RUN = "run local.json --device cpu"
 EXAMPLES: tuple[tuple[str, str, int], ...] = (
     # words, files that are read, weight
@@ -135,6 +140,12 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     (f"{IN_PODS} --affinity gains.csv", "levels.yaml gains.csv", 4),
     ("place gpt-tiny --cluster levels.yaml --free named.txt --devices 8 --dp 8 --max-spread dp=2", "named.txt", 3),
     ("place --plan pods.json --free named.txt --method spread", "pods.json named.txt", 3),
+    (f"{WAITING} --reserve --train-tokens 1G", "levels.yaml squeue.json", 4),
+    (f"{WAITING} --jct predicted.json --train-tokens 1G", "squeue.json predicted.json", 4),
+    (f"{IN_PODS} --running running.csv --now 1000 --spares 1", "running.csv", 3),
+    (f"{IN_PODS} --measure-affinity gains.csv", "gains.csv", 2),
+    ("place --plan pods.json --replace n1 -o out.json", "pods.json", 3),
+    ("plan gpt-tiny --cluster a100-80gb:1x2 --prices prices.yaml --train-tokens 1G", "prices.yaml", 3),
     ("comm fit spread.txt --link ib-ndr400 --cluster levels.yaml --spread pod", "spread.txt", 4),
     ("comm show --store store.sqlite --json", "store.sqlite", 2),
     ("profiles import profiles.json --store out.sqlite", "profiles.json", 5),
@@ -189,6 +200,10 @@ def make_files(folder: Path) -> None:
         "labels.json": json.dumps(LABELLED),
         "named.txt": NAMED_FREE,
         "gains.csv": GAINS,
+        "squeue.json": json.dumps(SQUEUE),
+        "predicted.json": json.dumps(PREDICTED),
+        "running.csv": RUNNING,
+        "prices.yaml": PRICES,
         "spread.txt": SPREAD,
         "nodes.json": (FREE_DEVICES / "kubectl_nodes.json").read_text(encoding="utf-8"),
     }

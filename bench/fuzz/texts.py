@@ -198,3 +198,25 @@ SPREAD = "".join(
     .replace("50.00", seconds)
     for other, seconds in (("n2", "50.00"), ("n3", "60.00"))
 )
+SQUEUE = {
+    "jobs": [
+        {
+            "job_id": number,
+            "job_state": ["RUNNING"],
+            "nodes": nodes,
+            "start_time": {"set": True, "infinite": False, "number": 500},
+            "end_time": {"set": True, "infinite": False, "number": 4600 * number},
+            "time_limit": {"set": True, "infinite": False, "number": 60},
+        }
+        for number, nodes in ((1, "n1"), (2, "n[3]"))
+    ],
+    "last_update": {"set": True, "infinite": False, "number": 1000},
+}
+PREDICTED = {"jobs": [{"job_id": "1", "point_s": 2000, "interval_90_s": [800, None]}]}
+RUNNING = 'job,hosts,end\n1,"n1",4600\n2,n[4],1970-01-01T02:00:00Z\n'
+PRICES = """schema: cellplan.prices/1
+date: "2026-03-01"
+source: quote 7
+currency: USD
+price_per_device_hour: {a100-80gb: 2.5}
+"""

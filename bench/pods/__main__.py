@@ -2,8 +2,8 @@
 
     python -m bench.pods [EXPERIMENT ...] [--data DIR] [--seeds 25] [--without-program] [--slurm FOLDER]
 
-Experiments: figure-4, figure-5 (with Table 2), figure-7 (with Table 1), figure-8, figure-9, figure-14, real-slurm;
-without any, all of them. DIR holds `traces/lingjun_topo.csv`; without it lingjun's tree is left out,
+Experiments: figure-4, figure-5 (with Table 2), figure-7 (with Table 1), figure-8, figure-9, figure-14, waiting,
+real-slurm; without any, all of them. DIR holds `traces/lingjun_topo.csv`; without it lingjun's tree is left out,
 and figure 14 without the traces beside it (three seeds at most). `bench/pods/cases.py` and
 `bench/pods/jobs.py` say what is drawn and chosen. `--without-program` leaves HiGHS out of figure 8.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.pods import figure_4, figure_5, figure_7, figure_8, figure_9, figure_14, slurm_trial
+from bench.pods import figure_4, figure_5, figure_7, figure_8, figure_9, figure_14, slurm_trial, waiting
 from bench.pods.cases import TABLE_1, lingjun
 from bench.pods.real_slurm import find_slurm
 from estimator.host.cpu import cpu_name
@@ -30,6 +30,7 @@ TITLES = {
     "figure-8": "Figure 8: CPU time of a placement, alpha 0.3, all nodes free (100 pods: 0.3 busy)",
     "figure-9": "Figure 9: a large MoE against the framework's default order",
     "figure-14": "Figure 14: a job for 1,200 of 2,048 nodes, announced four hours before it comes",
+    "waiting": "Start now, or wait: 368 of 1,019 nodes, 97 coming ends",
     "real-slurm": "slurmctld beside our model of its default",
 }
 
@@ -72,6 +73,8 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
             if options.data is None:
                 return iter(["left out: no traces (--data DIR)"])
             return figure_14.lines(options.data, min(options.seeds, 3))
+        case "waiting":
+            return waiting.lines()
         case _:
             slurm = find_slurm(options.slurm)
             return iter([f"left out: {slurm}"]) if isinstance(slurm, str) else slurm_trial.lines(slurm)

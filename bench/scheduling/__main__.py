@@ -1,8 +1,10 @@
 """Crius' experiments (sections 2.2 and 8.3 to 8.7) in simulation, the paper's figures beside ours.
 
     python -m bench.scheduling [EXPERIMENT ...] --data DIR [--seeds 3] [--workers 2] [--cells FOLDER] [--json FILE]
+                               [--policies NAME,...]
 
-DIR holds the traces; experiments: parallelism, testbed, large, moderate, low, deadlines, ablation, depth, today. One
+DIR holds the traces; experiments: parallelism, testbed, large, moderate, low, deadlines, ablation, depth, today. With
+`--policies` these of each experiment alone, without what is said of all beside each other. One
 estimator serves all policies, and nothing is tuned: jobs of the trace get models (Crius, table 2), pools and deadlines
 by seed, rounds are five minutes, a restart takes 60 s and the checkpoint's bytes at 2 GB/s. Every policy sees the same
 jobs under a seed. Throughput is the sum of rates relative to the Cell asked for, averaged over the span in which jobs
@@ -18,6 +20,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -49,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cells", type=Path, default=Path("out/cells"))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--policies", type=lambda names: tuple(names.split(",")))
     options = parser.parse_args(argv)
     known = {one.name: one for one in EXPERIMENTS}
     wanted = options.experiments or ["parallelism", *known]
@@ -72,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
     """Simulate every policy under every seed, and print the table and the claims."""
+    if options.policies:
+        one = replace(one, policies=tuple(name for name in one.policies if name in options.policies), claims=())
+    beside = () if options.policies else (BOUND,)
     inputs = [prepare(one, options.data, options.cells, seed) for seed in range(options.seeds)]
     print(f"\n## {one.name}: {one.title}\n")
     print(
@@ -83,7 +90,7 @@ def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
     tasks = [
         (one.name, policy, seed, str(options.data), str(options.cells))
         for seed in range(options.seeds)
-        for policy in (*one.policies, BOUND)
+        for policy in (*one.policies, *beside)
     ]
     if options.workers > 1:
         with process_pool(options.workers) as pool:
@@ -91,7 +98,7 @@ def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
     else:
         runs = [run_task(task) for task in tasks]
     print_table(one, runs)
-    for sentence in beside_bound(one, runs):
+    for sentence in beside_bound(one, runs) if beside else ():
         print(f"- {sentence}")
     for claim in one.claims:
         print(f"- {check(claim, one, runs)}")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from estimator.communication.groups import Group
+from estimator.communication.renumbered import SlotRun
 from estimator.pricing.link_times import LinkTimes, cluster_in_training
-from estimator.pricing.rank_groups import SlotRun, repeats_after
+from estimator.pricing.rank_groups import repeats_after
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
 

@@ -21,9 +21,10 @@ from estimator.cells.assembly import (
     assemble_enumerate,
     assemble_exact,
 )
+from estimator.cells.held_stages import StagePlace
 from estimator.cells.rules import Formula, Method, Partition
 from estimator.cells.stage_places import place_stages, propose_splits
-from estimator.cells.stage_pricing import Favour, StageOption, StagePlace, StagePricing, lacking_bytes
+from estimator.cells.stage_pricing import Favour, StageOption, StagePricing, lacking_bytes
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from profiles.cluster import DeviceSlot

@@ -8,22 +8,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import Composition, Variant
+from estimator.bulk.layers import Composition
 from estimator.bulk.places import Places
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
-from estimator.layers.split import Split, Work
-from estimator.layers.work import layer_work
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, StageSetup
 from estimator.pricing.stage_cost import OnceCost
-from estimator.pricing.stage_work import ChunkWork, shared_in_chunk, split_of
-from models_zoo.layers import Layer
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.records import dataclass, replace
-from profiles.vocabulary import Infeasible, RecomputeKind
+from profiles.records import dataclass
 
 MOST_PLACES = 4096
 """So many stages' slots are known by themselves; then all are forgotten."""
@@ -52,22 +47,10 @@ class SeatedStages:
         self._kinds: dict[Hashable, StageKind] = {}
         self._alike: dict[Hashable, tuple[DeviceSlot, ...]] = {}
         self._places: dict[Places, Hashable] = {}
-        self._works: dict[Hashable, ChunkWork | Infeasible] = {}
-        self._layers: dict[Hashable, tuple[Layer, Split, Work | Infeasible]] = {}
         self._seconds: dict[Hashable, StageSeconds] = {}
 
-    def work(self, stage: StageSetup, samples: int) -> ChunkWork | Infeasible:
-        """Return what a rank of `stage` computes with so many samples a micro-batch; Infeasible where a layer cannot be
-        held so."""
-        kind = self._kind(stage, samples)
-        shared = shared_in_chunk(kind.setup, stage, *stage.chunks[0])
-        key = (kind, self._composition(stage), stage.recompute, shared)
-        if key not in self._works:
-            self._works[key] = self._chunk(kind, self._composition(stage), stage.recompute, shared)
-        return self._works[key]
-
     def seconds(self, stage: StageSetup, samples: int) -> StageSeconds:
-        """Return what `stage` takes, of which all layers can be held so (`work`)."""
+        """Return what `stage` takes, of which all layers can be held so."""
         kind = self._kind(stage, samples)
         key = (kind, kind.shards.content(*stage.chunks[0]), self._composition(stage), stage.recompute, stage.zero)
         if key not in self._seconds:
@@ -127,28 +110,3 @@ class SeatedStages:
         (first, end), layers = stage.chunks[0], stage.recompute_layers
         recomputed = 0 if stage.recompute == "none" else end - first if layers is None else layers
         return self._evaluator.layers.composition(first, end, recomputed)
-
-    def _chunk(
-        self, kind: StageKind, composition: Composition, recompute: RecomputeKind, shared: int
-    ) -> ChunkWork | Infeasible:
-        works, layers = [], []
-        for variant, count in composition:
-            layer, split, work = self._layer(kind, variant, recompute)
-            if isinstance(work, Infeasible):
-                return Infeasible(reason=f"stage 0: {work.reason}", lacking=work.lacking)
-            works.append((work, count))
-            layers.append((layer, split))
-        return ChunkWork(works=tuple(works), layers=tuple(layers), shared_parameters=shared)
-
-    def _layer(
-        self, kind: StageKind, variant: Variant, recompute: RecomputeKind
-    ) -> tuple[Layer, Split, Work | Infeasible]:
-        """A layer, how a rank holds it, and its work, before anybody asks how long it takes."""
-        key = (kind, variant, recompute)
-        if key not in self._layers:
-            number, again = variant
-            index = self._evaluator.layers.kinds[number].index
-            layer, stage = self._evaluator.model.layers[index], kind.stage
-            held = split_of(kind.setup, replace(stage, recompute=recompute), index, recomputed=again)
-            self._layers[key] = layer, held, layer_work(layer, held)
-        return self._layers[key]

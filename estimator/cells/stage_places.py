@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
+from estimator.cells.held_stages import StagePlace
 from estimator.cells.rules import Partition
-from estimator.cells.stage_pricing import StagePlace, StagePricing
+from estimator.cells.stage_pricing import StagePricing
 from estimator.cells.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from estimator.cells.stages import StageSplit, partition_crius, partition_exact
 from profiles.cluster import DeviceSlot
@@ -24,14 +25,14 @@ def propose_splits(
     places are known (`guess_in_flight`).
     """
     job, recipe = pricing.job, pricing.recipe
-    nodes = pricing.graph.nodes
+    nodes = pricing.held.graph.nodes
     flops = tuple(node.forward_flops + node.backward_flops for node in nodes)
     cuts = tuple(node.cut_bytes for node in nodes[:-1])
     if partition == "crius":
         yield partition_crius(flops, cuts, devices, stages)
         return
     micro_batch = job.global_batch // micro_batches
-    ways = list_ways(pricing, devices=devices - stages + 1, stages=stages, micro_batch=micro_batch)
+    ways = list_ways(pricing, devices=devices - stages + 1, micro_batch=micro_batch)
     if ways and not add_up(ways, stages=stages, devices=devices):
         yield Infeasible(
             reason=f"no {stages} of the device counts that dp or tp can have with micro-batches of {micro_batch}"
@@ -40,9 +41,11 @@ def propose_splits(
         )
         return
     yield _unbound_split(flops, cuts, devices, stages, tuple(ways) or None)
+    if stages == 1:
+        return  # there is no other
     guesses = guess_in_flight(recipe.schedule, len(flops), stages=stages, micro_batches=micro_batches)
     for in_flight in guesses if ways else ():
-        reach = find_reach(pricing, ways, in_flight=in_flight)
+        reach = find_reach(pricing, ways, stages=stages, micro_batch=micro_batch, in_flight=in_flight)
         split = partition_exact(flops, cuts, devices, stages, usable=reach.usable, allowed_devices=tuple(ways))
         if isinstance(split, Infeasible):
             break

@@ -9,45 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from estimator.cells.assembled_time import assembled_s
+from estimator.cells.held_stages import HeldStages, StagePlace
 from estimator.cells.job import Job
-from estimator.cells.layer_runs import LayerRuns, list_runs
 from estimator.cells.seated_stages import SeatedStages, StageSeconds
 from estimator.communication.uplinks import shares_uplinks
-from estimator.layers.graph import build_graph
-from estimator.layers.split import Work
-from estimator.layers.work import layer_work
 from estimator.pricing.evaluate import evaluate, hop_s, shared_sums_s
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import (
-    StandingBytes,
-    features_of,
-    holdings_of,
-    joined_memory,
-    outside_bytes,
-    standing_bytes,
-)
-from estimator.pricing.memory_moment import Moment, moment_of
-from estimator.pricing.outcome import Evaluation, RankMemory
+from estimator.pricing.memory import features_of, joined_memory, outside_bytes
+from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
-from estimator.pricing.stage_key import layer_kinds
-from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of
-from estimator.schedules.closed_form import flying_micro_batches
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
-from profiles.cluster import Cluster, DeviceSlot
+from estimator.pricing.stage_work import ChunkWork, experts_a_token
+from models_zoo.layers import Experts, Layer, TransformerBlock
+from profiles.cluster import Cluster
 from profiles.dispatchers import load_dispatcher
 from profiles.records import dataclass, replace
-from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
+from profiles.vocabulary import Device, Infeasible, LinkTable, RecomputeKind
 
 Favour = Literal["dp", "tp"]
-MOST_RUNS = 64
-"""Of so many ways to hold layers all runs are kept, 2 MB each of 130 layers; then all are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +46,6 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagePlace:
-    """Where a stage stands: layers [first, end), its devices in rank order, those of all other stages, its `index`
-    among the pipeline's `stages`; and the samples of a micro-batch."""
-
-    first: int
-    end: int
-    slots: tuple[DeviceSlot, ...]
-    others: tuple[DeviceSlot, ...]
-    index: int
-    stages: int
-    micro_batch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageOption:
     """One stage fixed: `time_s` for a micro-batch, forward, backward and blocking collectives; `tail_s` once an
     iteration, what nothing hides of gradient sums and the optimizer's step; `seconds` are these apart."""
@@ -85,15 +56,25 @@ class StageOption:
     seconds: StageSeconds
 
 
+class _Miss(NamedTuple):
+    """A way to run a stage that cannot be had: the bytes that it lacks, infinitely many where bytes cannot mend it."""
+
+    lacking_bytes: float
+    stage: StageSetup
+    recompute: RecomputeKind
+    layers: int | None
+
+
 class StagePricing:
     """Prices the stages of a job's Cells on one type of device, alike stages once. The only state is that cache."""
 
-    def __init__(self, job: Job, hardware: Hardware) -> None:
+    def __init__(self, job: Job, hardware: Hardware, held: HeldStages | None = None) -> None:
+        """Price stages of `job` on `hardware`; `held`: what is known of what ranks hold, under the recipe there."""
         self.job = job
         self.hardware = hardware
         self.recipe: Recipe = job.recipe_on(hardware.device)
+        self.held = held or HeldStages(job.model, hardware.cluster, self.recipe)
         self._pricing = Pricing(lookup=hardware.lookup, link_tables=hardware.link_tables)
-        self.kinds = layer_kinds(job.model, self.recipe)
         self._links = LinkTimes(
             pricing=self._pricing,
             cluster=hardware.cluster,
@@ -102,14 +83,8 @@ class StagePricing:
         )
         self._seated = SeatedStages(job.model, hardware.cluster, self.recipe, self._pricing)
         self._hops_s: dict[Hashable, float] = {}
-        self._runs: dict[Hashable, LayerRuns] = {}
-        self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
         self._suits: dict[int, bool] = {}
-        self._standing: dict[Hashable, StandingBytes] = {}
-        self._moments: dict[Hashable, Moment] = {}
         self._outside: dict[Hashable, int] = {}
-        shard = Shard(seq_len=self.recipe.seq_len, dtype=self.recipe.dtype, attention=self.recipe.attention)
-        self.graph = build_graph(job.model, shard=shard, degrees=())
         self._has_blocks = any(isinstance(layer, TransformerBlock) for layer in job.model.layers)
 
     def options(self, place: StagePlace, *, dp: int, tp: int) -> tuple[StageOption, ...] | Infeasible:
@@ -124,7 +99,7 @@ class StagePricing:
         priced = self._price_ways(place, self.ways(place, dp=dp, tp=tp))
         fitting = [option for option in priced if isinstance(option, StageOption)]
         if not fitting:
-            return min((miss for miss in priced if isinstance(miss, Infeasible)), key=lacking_bytes)
+            return self._told(place, _nearest(priced))
         choices = [option for option in fitting if option.seconds.measured] or fitting
         shared = [option for option in choices if option.setup.sequence_parallel]
         whole = [option for option in choices if not option.setup.sequence_parallel]
@@ -135,13 +110,7 @@ class StagePricing:
 
         Experts are split over tensor-parallel ranks whole, or where their number does not allow it matrix by matrix.
         """
-        ep, etp = self._expert_degrees(place, tp)
-        tokens = self.recipe.seq_len
-        shared = tp > 1 and tokens > 0 and tokens % tp == 0 and self._has_blocks
-        # A profile is of shared tokens or of whole ones: what is measured decides.
-        shares = (True, False) if shared and self.hardware.lookup is not nothing_measured else (shared,)
-        if self.job.sequence_parallel and tp > 1:
-            shares = (True,)
+        ep, etp = self._expert_degrees(self.job.model.layers[place.first : place.end], tp)
         zeros: tuple[ZeroStage, ...] = self.job.zero if dp > 1 else (min(self.job.zero),)
         return tuple(
             StageSetup(
@@ -154,7 +123,7 @@ class StagePricing:
                 sequence_parallel=share,
                 zero=zero,
             )
-            for share in shares
+            for share in self._shares(tp)
             for zero in zeros
         )
 
@@ -162,7 +131,7 @@ class StagePricing:
         """Return the seconds of a micro-batch's activation from stage to stage, and of its gradient back."""
         place = place_key(self.hardware.cluster, (*before.slots, *after.slots))
         degrees = [(stage.tp, stage.dp, stage.sequence_parallel) for stage in (before, after)]
-        key = (place, *degrees, self.kinds[before.chunks[0][1] - 1], micro_batch)
+        key = (place, *degrees, self.held.kinds[before.chunks[0][1] - 1], micro_batch)
         if key not in self._hops_s:
             self._hops_s[key] = hop_s(self._setup((before, after), micro_batch), before, after, self._links)
         return 2 * self._hops_s[key]
@@ -191,55 +160,20 @@ class StagePricing:
 
     def works(self, place: StagePlace, stage: StageSetup) -> tuple[ChunkWork, ...] | Infeasible:
         """Return what a rank of `stage` computes; Infeasible where a layer cannot be held so."""
-        work = self._seated.work(stage, place.micro_batch // stage.dp)
+        work = self.held.work(stage, place.micro_batch // stage.dp, stage.recompute, stage.recompute_layers)
         return work if isinstance(work, Infeasible) else (work,)
 
-    def _held_key(self, stage: StageSetup) -> Hashable:
-        """What a rank of `stage` holds of the model depends on this, whatever of it is sharded."""
-        first, end = stage.chunks[0]
-        return self.kinds[first:end], stage.tp, stage.dp, stage.ep, stage.etp, stage.sequence_parallel
-
-    def layer_runs(self, place: StagePlace, stage: StageSetup) -> LayerRuns:
-        """Return what all runs of layers hold and keep, held as `stage` holds its own."""
-        key = (stage.tp, stage.ep, stage.etp, stage.sequence_parallel, stage.recompute, place.micro_batch // stage.dp)
-        if key not in self._runs:
-            if len(self._runs) >= MOST_RUNS:
-                self._runs.clear()
-            self._runs[key] = list_runs(
-                self.layer_works(place, stage), self.kinds, self.job.model, self.recipe, stage.tp
-            )
-        return self._runs[key]
-
-    def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:
-        """Return the work of every layer of the model, held as `stage` holds its own and recomputed where it recomputes
-        anything; None where a layer cannot be held so."""
-        samples = place.micro_batch // stage.dp
-        key = (stage.tp, stage.ep, stage.etp, stage.sequence_parallel, stage.recompute, samples)
-        if key not in self._layer_works:
-            setup = self.probe(place, stage)
-            works: dict[int, Work | None] = {}
-            for index, kind in enumerate(self.kinds):
-                if kind not in works:
-                    layer = self.job.model.layers[index]
-                    recomputed = stage.recompute != "none" and not isinstance(layer, Embedding | Head)
-                    work = layer_work(layer, split_of(setup, stage, index, recomputed=recomputed))
-                    works[kind] = None if isinstance(work, Infeasible) else work
-            self._layer_works[key] = tuple(works[kind] for kind in self.kinds)
-        return self._layer_works[key]
-
-    def suits_half(self, place: StagePlace, tp: int) -> bool:
+    def suits_half(self, tp: int) -> bool:
         """Return whether at least half of the model's layers can be held as `tp` shards, on any devices."""
         if tp not in self._suits:
-            whole = replace(place, first=0, end=len(self.kinds))
-            stage = self.ways(whole, dp=len(place.slots) // tp, tp=tp)[0]
-            works = self.layer_works(whole, stage)
-            self._suits[tp] = 2 * works.count(None) <= len(works)
+            (ep, etp), share = self._expert_degrees(self.job.model.layers, tp), self._shares(tp)[0]
+            self._suits[tp] = self.held.suits_half(tp=tp, ep=ep, etp=etp, sequence_parallel=share)
         return self._suits[tp]
 
-    def _price_ways(self, place: StagePlace, ways: Sequence[StageSetup]) -> list[StageOption | Infeasible]:
+    def _price_ways(self, place: StagePlace, ways: Sequence[StageSetup]) -> list[StageOption | _Miss]:
         """Each of `ways`, by sharding, least first, in the fastest way that fits. ZeRO 2 and 3 send more than 1 and
         compute no less, so they are for what does not fit, or has to be recomputed, without them."""
-        priced: list[StageOption | Infeasible] = []
+        priced: list[StageOption | _Miss] = []
         enough: set[bool] = set()
         for stage in sorted(ways, key=lambda stage: stage.zero):
             if stage.zero > 1 and stage.sequence_parallel in enough:
@@ -250,88 +184,87 @@ class StagePricing:
                 enough.add(stage.sequence_parallel)
         return priced
 
-    def _least_recomputation(self, place: StagePlace, plain: StageSetup) -> StageOption | Infeasible:
+    def _least_recomputation(self, place: StagePlace, plain: StageSetup) -> StageOption | _Miss:
         """The fastest that fits: nothing recomputed, else selectively, or in full as few layers as need be."""
         wanted = self.job.recompute
         if wanted != "auto":
             kind, layers = wanted
             whole = layers is None or layers >= plain.layers
-            return self._option(place, replace(plain, recompute=kind, recompute_layers=None if whole else layers))
-        option = self._option(place, plain)
-        if isinstance(option, StageOption) or option.lacking != "memory":
+            return self._option(place, plain, kind, None if whole else layers)
+        option = self._option(place, plain, "none", None)
+        if isinstance(option, StageOption) or not 0 < option.lacking_bytes < math.inf:
             return option
         tried = [
-            self._option(place, replace(plain, recompute="selective")),
-            self._option(place, self._fewest_layers(place, plain)),
+            self._option(place, plain, "selective", None),
+            self._option(place, plain, "full", self._fewest_layers(place, plain)),
         ]
         fitting = [other for other in tried if isinstance(other, StageOption)]
-        if fitting:
-            return min(fitting, key=lambda other: other.time_s)
-        return min((option, *(miss for miss in tried if isinstance(miss, Infeasible))), key=lacking_bytes)
+        return min(fitting, key=lambda other: other.time_s) if fitting else _nearest([option, *tried])
 
-    def _fewest_layers(self, place: StagePlace, plain: StageSetup) -> StageSetup:
-        """Full recomputation of the fewest layers that fits; of all of them where none does."""
-        full = replace(plain, recompute="full")
-        if self._lacking(place, full) > 0:
-            return full
+    def _fewest_layers(self, place: StagePlace, plain: StageSetup) -> int | None:
+        """The fewest layers whose full recomputation makes it fit; None for all of them, also where that does not."""
+        if self._lacking(place, plain, "full", None) > 0:
+            return None
         low, high = 0, plain.layers
         while high - low > 1:
             middle = (low + high) // 2
-            if self._lacking(place, replace(full, recompute_layers=middle)) > 0:
+            if self._lacking(place, plain, "full", middle) > 0:
                 low = middle
             else:
                 high = middle
-        return full if high == plain.layers else replace(full, recompute_layers=high)
+        return None if high == plain.layers else high
 
-    def _lacking(self, place: StagePlace, stage: StageSetup) -> float:
-        memory = self._memory(place, stage)
-        return math.inf if isinstance(memory, Infeasible) else memory.needed_bytes - self.hardware.device.memory_bytes
+    def _lacking(self, place: StagePlace, plain: StageSetup, recompute: RecomputeKind, layers: int | None) -> float:
+        """Bytes that the stage needs beyond what the device has; infinitely many where it cannot be held so."""
+        held = self.held.bytes_of(plain, place, recompute, layers)
+        if isinstance(held, Infeasible):
+            return math.inf
+        has_bytes = self.hardware.device.memory_bytes
+        # Room for what is loose is that of the stage's own devices, whatever the Cell's are said to have.
+        return self.held.needed_bytes(held, self._outside_bytes(place, plain), self._own_bytes(place)) - has_bytes
 
-    def _memory(self, place: StagePlace, stage: StageSetup) -> RankMemory | Infeasible:
-        works = self.works(place, stage)
-        if isinstance(works, Infeasible):
-            return works
-        recipe, features, held_key = self.recipe, features_of(self.recipe), self._held_key(stage)
-        batches = recipe.global_batch // place.micro_batch
-        flying = flying_micro_batches(recipe.schedule, place.stages, 1, batches)[place.index].tolist()
-        # Sharding changes what stands, recomputation what lives for a moment: each is computed once.
-        key: Hashable = (held_key, stage.zero)
-        if key not in self._standing:
-            self._standing[key] = standing_bytes(recipe, stage, holdings_of(works, stage), features)
-        standing = self._standing[key]
-        key = (held_key, stage.recompute, stage.recompute_layers, place.micro_batch, *flying)
-        if key not in self._moments:
-            self._moments[key] = moment_of(works, flying, stage, recipe, features)
-        moment = self._moments[key]
+    def _own_bytes(self, place: StagePlace) -> int:
+        return self.hardware.cluster.group_of(place.slots[0]).device.memory_bytes
+
+    def _outside_bytes(self, place: StagePlace, stage: StageSetup) -> int:
         slot = place.slots[0]
         key = (stage.tp, stage.dp, stage.ep, slot.site, slot.group, bool(place.others))
         if key not in self._outside:
-            self._outside[key] = outside_bytes(self.probe(place, stage), stage, features)
-        outside, group = self._outside[key], self.hardware.cluster.group_of(slot)
-        return joined_memory(0, standing, moment, outside, group.device.memory_bytes, features)
+            self._outside[key] = outside_bytes(self.probe(place, stage), stage, features_of(self.recipe))
+        return self._outside[key]
 
-    def _option(self, place: StagePlace, stage: StageSetup) -> StageOption | Infeasible:
-        """The stage priced; Infeasible where it cannot be held so, or does not fit."""
-        memory = self._memory(place, stage)
-        if isinstance(memory, Infeasible):
-            return memory
-        has_bytes = self.hardware.device.memory_bytes
-        if memory.needed_bytes > has_bytes:
+    def _option(
+        self, place: StagePlace, plain: StageSetup, recompute: RecomputeKind, layers: int | None
+    ) -> StageOption | _Miss:
+        """The stage priced with so many `layers` recomputed; a miss where it cannot be held so, or does not fit."""
+        lacking = self._lacking(place, plain, recompute, layers)
+        if lacking > 0 or self.hardware.device.peak(self.recipe.dtype) is None:
+            return _Miss(lacking if lacking > 0 else math.inf, plain, recompute, layers)
+        if recompute != "none":
+            plain = replace(plain, recompute=recompute, recompute_layers=layers)
+        return self._timed(place, plain)
+
+    def _told(self, place: StagePlace, miss: _Miss) -> Infeasible:
+        """What is wrong with a way that cannot be had."""
+        stage, features = miss.stage, features_of(self.recipe)
+        held = self.held.bytes_of(stage, place, miss.recompute, miss.layers)
+        if isinstance(held, Infeasible):
+            return held
+        memory = joined_memory(
+            0, held.standing, held.moment, self._outside_bytes(place, stage), self._own_bytes(place), features
+        )
+        device = self.hardware.device
+        if memory.needed_bytes > device.memory_bytes:
             gib = 2**30
             return Infeasible(
-                reason=f"dp={stage.dp} tp={stage.tp} zero={stage.zero} recompute={stage.recompute}: needs"
+                reason=f"dp={stage.dp} tp={stage.tp} zero={stage.zero} recompute={miss.recompute}: needs"
                 f" {memory.peak_bytes / gib:.4g} GiB and {memory.reserve_bytes / gib:.4g} GiB reserve, the device has"
-                f" {has_bytes / gib:.4g} GiB",
+                f" {device.memory_bytes / gib:.4g} GiB",
                 lacking="memory",
-                lacking_bytes=memory.needed_bytes - has_bytes,
+                lacking_bytes=memory.needed_bytes - device.memory_bytes,
             )
-        device = self.hardware.device
-        if device.peak(self.recipe.dtype) is None:
-            have = ", ".join(name for name, _ in device.peak_flops_per_s)
-            return Infeasible(
-                reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support"
-            )
-        return self._timed(place, stage)
+        have = ", ".join(name for name, _ in device.peak_flops_per_s)
+        return Infeasible(reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support")
 
     def _timed(self, place: StagePlace, stage: StageSetup) -> StageOption:
         """The stage, of which everything can be had, with its seconds."""
@@ -352,8 +285,17 @@ class StagePricing:
             seconds=seconds,
         )
 
-    def _expert_degrees(self, place: StagePlace, tp: int) -> tuple[int, int]:
-        layers = self.job.model.layers[place.first : place.end]
+    def _shares(self, tp: int) -> tuple[bool, ...]:
+        """Whether `tp` ranks may share the tokens between their products, or may as well hold all of them."""
+        if self.job.sequence_parallel and tp > 1:
+            return (True,)
+        tokens = self.recipe.seq_len
+        shared = tp > 1 and tokens > 0 and tokens % tp == 0 and self._has_blocks
+        # A profile is of shared tokens or of whole ones: what is measured decides.
+        return (True, False) if shared and self.hardware.lookup is not nothing_measured else (shared,)
+
+    @staticmethod
+    def _expert_degrees(layers: Sequence[Layer], tp: int) -> tuple[int, int]:
         counts = {
             layer.feed_forward.count
             for layer in layers
@@ -383,6 +325,11 @@ class StagePricing:
 def lacking_bytes(miss: Infeasible) -> float:
     """Return how far away it is, in bytes; infinitely far where bytes cannot mend it."""
     return math.inf if miss.lacking_bytes is None else miss.lacking_bytes
+
+
+def _nearest(priced: Iterable[StageOption | _Miss]) -> _Miss:
+    """The first of those misses that lack least."""
+    return min((miss for miss in priced if isinstance(miss, _Miss)), key=lambda miss: miss.lacking_bytes)
 
 
 def undominated(options: Iterable[StageOption]) -> tuple[StageOption, ...]:

@@ -13,23 +13,21 @@ from operator import or_
 import numpy as np
 import numpy.typing as npt
 
+from estimator.cells.held_stages import StagePlace
 from estimator.cells.partition import BoolArray, IntArray
-from estimator.cells.stage_pricing import StagePlace, StagePricing
+from estimator.cells.stage_pricing import StagePricing
 from estimator.pricing.memory import FIRM_SHARE, features_of, outside_bytes, standing_bytes
 from estimator.pricing.recipe import ScheduleName, StageSetup
 from estimator.schedules.in_flight import in_flight as in_flight_of
 from profiles.records import dataclass, replace
-from profiles.vocabulary import Degrees, RecomputeKind
+from profiles.vocabulary import RecomputeKind
 
 Amounts = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """One way to share layers, whatever the memory: all of a stage's devices in data or in tensor parallelism."""
-
-    place: StagePlace
-    degrees: Degrees
+Ways = dict[int, tuple[tuple[int, int], ...]]
+"""By a stage's device count, ascending, how it may share layers, whatever the memory: (dp, tp), all of its devices in
+data or in tensor parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,40 +45,42 @@ class Reach:
         return held
 
 
-def list_ways(pricing: StagePricing, *, devices: int, stages: int, micro_batch: int) -> dict[int, tuple[Way, ...]]:
-    """Return the ways of 1 to `devices` devices, in data or in tensor parallelism alone, whatever the memory; by device
-    count, ascending.
+def list_ways(pricing: StagePricing, *, devices: int, micro_batch: int) -> Ways:
+    """Return the ways of 1 to `devices` devices.
 
     A way must suit at least half of the layers: an embedding can be cut into any number of rows, which is no reason to
     give seven devices to it alone.
     """
-    slots, layers = pricing.hardware.cluster.slots, len(pricing.kinds)
-    by_count: dict[int, tuple[Way, ...]] = {}
+    ways: Ways = {}
     for count in range(1, devices + 1):
-        place = StagePlace(
-            first=0,
-            end=layers,
-            slots=slots[:count],
-            others=slots[count : count + 1] if stages > 1 else (),
-            index=0,
-            stages=stages,
-            micro_batch=micro_batch,
-        )
-        degrees = dict.fromkeys([(count, 1), (1, count)])
-        ways = (Way(place=place, degrees=Degrees(tp=tp, dp=dp)) for dp, tp in degrees if micro_batch % dp == 0)
-        suitable = tuple(way for way in ways if pricing.suits_half(way.place, way.degrees.tp))
-        if suitable:
-            by_count[count] = suitable
-    return by_count
+        shared = [(1, count)] if count > 1 and pricing.suits_half(count) else []
+        replicated = [(count, 1)] if micro_batch % count == 0 and pricing.suits_half(1) else []
+        if replicated or shared:
+            ways[count] = (*replicated, *shared)
+    return ways
 
 
-def _memory_choices(pricing: StagePricing, way: Way) -> list[StageSetup]:
+def _place_of(pricing: StagePricing, devices: int, *, stages: int, micro_batch: int) -> StagePlace:
+    """Some place of a stage that holds the whole model on so many devices."""
+    slots = pricing.hardware.cluster.slots
+    return StagePlace(
+        first=0,
+        end=len(pricing.held.kinds),
+        slots=slots[:devices],
+        others=slots[devices : devices + 1] if stages > 1 else (),
+        index=0,
+        stages=stages,
+        micro_batch=micro_batch,
+    )
+
+
+def _memory_choices(pricing: StagePricing, place: StagePlace, dp: int, tp: int) -> list[StageSetup]:
     """Of all memory choices those that may hold most: the most sharding, with nothing recomputed and with all."""
     wanted = pricing.job.recompute
     kinds: tuple[RecomputeKind, ...] = ("none", "full") if wanted == "auto" else (wanted[0],)
     # Under ZeRO 3 layers are gathered, so that 2 may hold more.
-    least = min(max(pricing.job.zero), 2) if way.degrees.dp > 1 else 0
-    stages = [stage for stage in pricing.ways(way.place, dp=way.degrees.dp, tp=way.degrees.tp) if stage.zero >= least]
+    least = min(max(pricing.job.zero), 2) if dp > 1 else 0
+    stages = [stage for stage in pricing.ways(place, dp=dp, tp=tp) if stage.zero >= least]
     return [replace(stage, recompute=kind) for stage in stages for kind in kinds]
 
 
@@ -118,15 +118,20 @@ def guess_in_flight(
     return tuple(dict.fromkeys(tuple(flying[index] for index in indices) for indices in places))
 
 
-def find_reach(pricing: StagePricing, ways_by_count: dict[int, tuple[Way, ...]], *, in_flight: Sequence[int]) -> Reach:
-    """Return how far stages of each device count reach in the best of their `ways`.
+def find_reach(
+    pricing: StagePricing, ways_by_count: Ways, *, stages: int, micro_batch: int, in_flight: Sequence[int]
+) -> Reach:
+    """Return how far stages of each device count reach in the best of their ways, in a pipeline of so many `stages`.
 
     `in_flight` are micro-batches in flight by a stage's first layer, never more for a later one.
     """
     ends = []
-    for ways in ways_by_count.values():
+    for count, ways in ways_by_count.items():
+        place = _place_of(pricing, count, stages=stages, micro_batch=micro_batch)
         reaches = [
-            _reach_of(pricing, way.place, stage, in_flight) for way in ways for stage in _memory_choices(pricing, way)
+            _reach_of(pricing, place, stage, in_flight)
+            for dp, tp in ways
+            for stage in _memory_choices(pricing, place, dp, tp)
         ]
         ends.append([max(column) for column in zip(*reaches, strict=True)])
     return Reach(device_counts=tuple(ways_by_count), ends=np.array(ends, dtype=np.int64))
@@ -135,7 +140,7 @@ def find_reach(pricing: StagePricing, ways_by_count: dict[int, tuple[Way, ...]],
 def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_flight: Sequence[int]) -> list[int]:
     """The end of every start's reach, from the memory of all runs of layers at once, (first, last): `rank_memory` for
     layers whose like follow each other."""
-    setup, runs = pricing.probe(place, stage), pricing.layer_runs(place, stage)
+    setup, runs = pricing.probe(place, stage), pricing.held.layer_runs(stage, place.micro_batch // stage.dp)
     recipe, features, held = setup.recipe, features_of(setup.recipe), runs.held
     count = len(runs.there)
     standing = standing_bytes(recipe, stage, held, features)

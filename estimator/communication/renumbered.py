@@ -14,6 +14,17 @@ from profiles.records import replace
 MOST_KEPT = 4096
 
 
+class SlotRun(tuple[DeviceSlot, ...]):
+    """Slots that follow the cluster's own order from place `start` on, known to do so."""
+
+    start: int
+
+    def __new__(cls, slots: Sequence[DeviceSlot], start: int) -> SlotRun:
+        made = super().__new__(cls, slots)
+        made.start = start
+        return made
+
+
 def nodes_in_a_row(cluster: Cluster, slots: Sequence[DeviceSlot]) -> tuple[Cluster, tuple[DeviceSlot, ...]]:
     """Return slots that sit as `slots` do with nothing above the nodes, and the cluster that they are of: on the first
     nodes of their kind, in the order in which they come, equal for all placements that are told apart by what is above
@@ -32,8 +43,12 @@ def _renumbered(whole: Cluster, slots: tuple[DeviceSlot, ...]) -> tuple[DeviceSl
     if group.island_size > group.devices:
         return None
     numbers: dict[int, int] = {}
+    places = [numbers.setdefault(slot.node, len(numbers)) * group.devices + slot.index for slot in slots]
     every = whole.slots
-    return tuple(every[numbers.setdefault(slot.node, len(numbers)) * group.devices + slot.index] for slot in slots)
+    first, last = places[0], places[-1]
+    if places == list(range(first, last + 1)):
+        return SlotRun(every[first : last + 1], first)
+    return tuple(every[place] for place in places)
 
 
 def _with_alike_joined(cluster: Cluster) -> Cluster:

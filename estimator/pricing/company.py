@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from estimator.communication.renumbered import nodes_in_a_row
 from estimator.communication.uplinks import (
     Above,
     Integers,
@@ -36,6 +37,7 @@ class Company:
     def __init__(self, stages: Sequence[Sequence[DeviceSlot]]) -> None:
         self.stages = tuple(stages)
         self._places = {(slots[0], len(slots)): number for number, slots in enumerate(self.stages)}
+        self._rows: dict[Hashable, tuple[Cluster, tuple[DeviceSlot, ...]]] = {}
         self._seats: dict[Hashable, tuple[Seats, ...]] = {}
         self._loads: dict[Hashable, Loads] = {}
         self._meetings: dict[Hashable, tuple[Meeting, Loads | None]] = {}
@@ -49,6 +51,16 @@ class Company:
         counted = number is not None and layouts[number] == layout
         meeting, alone = self._meeting(cluster, slots, number, layout, counted=counted)
         return worst_of(cluster, loads if alone is None else loads.at_least(alone), meeting)
+
+    def in_a_row(self, cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> tuple[Cluster, tuple[DeviceSlot, ...]]:
+        """Return the slots of a stage as `nodes_in_a_row` does."""
+        number = self._places.get((slots[0], len(slots)))
+        if number is None:
+            return nodes_in_a_row(cluster, slots)
+        key = cluster, number
+        if key not in self._rows:
+            self._rows[key] = nodes_in_a_row(cluster, slots)
+        return self._rows[key]
 
     def chains(self, cluster: Cluster) -> Integers | None:
         """Return the nodes of every pipeline, (stages, ranks of a stage); None where stages have not equally many."""

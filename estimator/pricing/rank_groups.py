@@ -21,7 +21,7 @@ from estimator.communication.groups import (
     seat_key,
     with_above,
 )
-from estimator.communication.renumbered import nodes_in_a_row
+from estimator.communication.renumbered import SlotRun
 from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.company import Company
 from estimator.pricing.recipe import StageSetup
@@ -36,17 +36,6 @@ REFERENCE_BYTES = 2.0**28
 
 MOST_IN_MASK = 62
 """Devices of a node that a bit mask holds."""
-
-
-class SlotRun(tuple[DeviceSlot, ...]):
-    """Slots that follow the cluster's own order from place `start` on, known to do so."""
-
-    start: int
-
-    def __new__(cls, slots: Sequence[DeviceSlot], start: int) -> SlotRun:
-        made = super().__new__(cls, slots)
-        made.start = start
-        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +72,7 @@ def axis_groups(
         company = company or Company((stage.slots,))
         layouts = [group_layout(one, axis) for one in beside] or [(stride, size)] * len(company.stages)
         above = company.above(cluster, stage.slots, (stride, size), layouts)
-        slowest = _slowest_on(*nodes_in_a_row(cluster, stage.slots), stride, size)
+        slowest = _slowest_on(*company.in_a_row(cluster, stage.slots), stride, size)
         return AxisGroup(group=with_above(slowest.group, above), concurrent=slowest.concurrent)
     return _slowest_on(cluster, stage.slots, stride, size)
 

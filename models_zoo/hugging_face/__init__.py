@@ -102,8 +102,9 @@ def load_config_model(path: Path) -> Model:
     `LONGEST_DEFAULT_SEQ_LEN`. Raises InputError for a file that cannot be read, an unknown architecture, or a key that
     is missing or wrong.
     """
+    values = read_object(path)
     name = path.stem if path.stem != "config" else path.resolve().parent.name or path.stem
-    return config_model(read_object(path), where=str(path), name=name)
+    return config_model(values, where=str(path), name=name)
 
 
 def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
@@ -168,7 +169,9 @@ def _prefix(class_name: str) -> str:
 def _family(keys: Keys) -> str:
     """The family by `model_type`, else by the classes in `architectures`."""
     kind = keys.get("model_type", None)
-    kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
+    if not isinstance(kind, str | None):
+        raise keys.wrong("model_type", describe(kind), "text")
+    kind = ALIASES.get(kind, kind) if kind is not None else None
     classes = keys.get("architectures", None)
     if not (classes is None or (isinstance(classes, list) and all(isinstance(name, str) for name in classes))):
         raise keys.wrong("architectures", describe(classes), "a list of the names of classes")

@@ -24,7 +24,9 @@ def place(options: PlaceOptions) -> dict[str, Any]:
     `comm` are files of measured links, `links` the state that they are added to, ages counted to `now` (seconds since
     1970; None: by the clock). `running` are the jobs that run, which end by their limits or by `jct`: start now or
     wait, and with `reserve` what to hold; `spares` nodes are kept, `replace` is a host of `plan` that failed,
-    `measure_affinity` a database that a row is added to. `output` is a file for the plan; where the links are not the
+    `measure_affinity` a database that a row is added to. Where `free` or `running` say that machines are partly used
+    the job gets single GPUs of them (docs/machines.md); `move` says how many running jobs may be moved so that it fits
+    whole, each standing still for `move_time` seconds. `output` is a file for the plan; where the links are not the
     cluster file's, a cluster file is written beside it. NothingFits where sites, pods or memory do not suffice.
     """
     from estimator.pricing.training import over_limits
@@ -45,6 +47,11 @@ def place(options: PlaceOptions) -> dict[str, Any]:
         from planner.many_jobs.placement.existing import place_existing
 
         return place_existing(options, options.plan)
+    from planner.many_jobs.placement.machines.answer import place_on_machines, read_machines
+
+    machines = read_machines(options)
+    if machines is not None:
+        return place_on_machines(options, machines)
     whole = read_whole(options)
     placed = place_model(options)
     later = look_later(placed.placed_plan, options, whole)

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from planner.cli.later_output import print_later
+from planner.cli.machines_output import print_machines
 from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text, spans
 from planner.cli.pods_output import print_pods
 from planner.cli.training_output import print_training
@@ -24,8 +25,11 @@ def print_placed(result: dict[str, Any]) -> None:
     from planner.shared.plan_file import parse_plan
 
     _print_sites(result)
-    print_pods(result)
-    print_later(result)
+    if result.get("machines"):
+        print_machines(result)
+    else:
+        print_pods(result)
+        print_later(result)
     print_notes("links:", [*map(_link, result["links"]), *map(_route, result["routes"])])
     print()
     print_plan(parse_plan(json.dumps(result["plan"]), "plan"))
@@ -60,6 +64,8 @@ def _print_sites(result: dict[str, Any]) -> None:
     print_text(f"{result['model']} on {result['cluster']}: {devices} devices on {sites}")
     print_table("", ("site", "type", "devices", "where"), rows)
     said = f"chosen by {result['method']} ({result['step']}); {basis}"
+    if result.get("machines"):
+        return
     if result["step"] in ("the plan's own sites", "one node replaced"):
         said = "sites and degrees are those of the plan"
     if score["sites"] > 1 and score["bandwidth_bytes_per_s"] is not None:
@@ -133,6 +139,8 @@ def _way(way: dict[str, Any]) -> str:
     time_s = way["iteration_time_s"]
     if way.get("pods"):
         where = ", ".join(f"{name} {count}" for name, count in way["pods"].items())
+    if way.get("shape"):
+        where = " + ".join(map(str, way["shape"]))
     took = f" {format_seconds(time_s)}," if time_s is not None else ""
     return f"{way['name']}{f' ({where})' if where else ''}:{took} {way['loses']}"
 

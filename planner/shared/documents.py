@@ -7,6 +7,7 @@ command's answer, as far as they are known.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,6 +44,10 @@ def command_of(words: Sequence[str]) -> str | None:
     return next((name for name in COMMANDS if asked[: name.count(" ") + 1] == name.split()), None)
 
 
+NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What the system says of a path that leads nowhere whatever the machine does: the input is wrong."""
+
+
 def shorten(message: str) -> str:
     """Return a message as one line that is no longer than can be read."""
     line = " ".join(message.encode("utf-8", "backslashreplace").decode().split())
@@ -54,8 +59,12 @@ def describe_failure(error: BaseException, *, command: str | None = None) -> dic
     own keys before it.
 
     `error` is what a function of `planner.api` raised: an InputError (or a ValueError that has its attributes),
-    NothingFits, MachineError, an OSError, MemoryError or KeyboardInterrupt. What is unknown is null.
+    NothingFits, MachineError, an OSError, MemoryError or KeyboardInterrupt. What is unknown is null. An OSError about
+    a path that no file can have is told as wrong input.
     """
+    if isinstance(error, OSError) and error.errno in NO_PATH:
+        where = str(error.filename)
+        error = InputError(where=where, found=f"an error ({error.strerror})", expected="a path that a file can have")
     kind, status = _kind(error)
     failure = {
         "schema": FAILURE_SCHEMA,

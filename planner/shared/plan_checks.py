@@ -15,7 +15,7 @@ from planner.shared.inputs import load_any_place
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
-from profiles.cluster_file import files_of
+from profiles.cluster_file import is_at_hand
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 
@@ -56,7 +56,7 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
 def check_places(plan: Plan, *, where: str) -> None:
     """Raise InputError where the plan's cluster is none, or lacks the places of its ranks. A cluster file that is not
     here, as on a colleague's machine, says nothing."""
-    if not all(path.exists() for path in files_of(plan.cluster)):
+    if not is_at_hand(plan.cluster):
         return
     with cluster_of_file(where):
         place = load_any_place(plan.cluster)

@@ -79,9 +79,10 @@ class PlanRecipe(FileRecord):
     def __post_init__(self) -> None:
         require(self.vocabulary_multiple >= 1, f"vocabulary_multiple={self.vocabulary_multiple}", "at least 1")
         require(self.lora_rank >= 0, f"lora_rank={self.lora_rank}", "0, or a rank")
-        require(self.moe_imbalance >= 1, f"moe_imbalance={self.moe_imbalance}", "at least 1")
+        require(1 <= self.moe_imbalance <= 1e4, f"moe_imbalance={self.moe_imbalance}", "at least 1, at most 10,000")
         factor = self.moe_capacity_factor
-        require(factor is None or factor > 0, f"moe_capacity_factor={factor}", "null or above 0")
+        fits = factor is None or 1e-3 <= factor <= 1e4
+        require(fits, f"moe_capacity_factor={factor}", "null or from 0.001 to 10,000")
         require(list(self.overlap) == sorted(set(self.overlap)), f"overlap={self.overlap}", "each once, in order")
         if self.frozen_layers is not None:
             first, end = self.frozen_layers

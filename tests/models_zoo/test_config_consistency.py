@@ -100,6 +100,8 @@ def refusal(values: dict[str, Any]) -> str:
         (LLAMA, "attention_dropout", 1.5, "a number from 0 to 1"),
         (LLAMA, "initializer_range", "small", "a number of at least 0"),
         (LLAMA, "use_cache", "yes", "true or false"),
+        (LLAMA, "model_type", 5, "text"),
+        (LLAMA, "model_type", ["llama"], "text"),
     ],
 )
 def test_a_contradiction_is_one_message(base: dict[str, Any], key: str, value: Any, expected: str) -> None:

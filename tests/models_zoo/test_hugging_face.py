@@ -359,6 +359,13 @@ def test_multimodal_wrapper_gives_its_text_part(tmp_path: Path) -> None:
     assert count_parameters(model) == pytest.approx(3.88e9, rel=0.005)  # Gemma 3 report, table 1: 3209M + 675M
 
 
+def test_a_config_behind_links_in_a_circle_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.symlink_to(path)
+    with pytest.raises(InputError, match=r"config\.json: found an error \(Too many levels of symbolic links\)"):
+        load_config_model(path)
+
+
 def test_architectures_stand_in_for_an_unknown_model_type(tmp_path: Path) -> None:
     config = {"model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"], **SMALL, **LATENT}
     assert load_config_model(write_config(tmp_path, config)).family == "deepseek_v3"

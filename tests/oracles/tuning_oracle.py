@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 
 from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
-from estimator.cells.stage_pricing import StagePlace, StagePricing
+from estimator.cells.held_stages import StagePlace
+from estimator.cells.stage_pricing import StagePricing
 from planner.one_job.tuning.measured import ErrorModel
 from planner.one_job.tuning.records import Candidate, Measurement, P
 from profiles.vocabulary import Infeasible

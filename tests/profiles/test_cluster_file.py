@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_description import describe_cluster
-from profiles.cluster_file import load_cluster
+from profiles.cluster_file import is_at_hand, load_cluster
 from profiles.errors import InputError
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates
@@ -376,3 +376,13 @@ sites:
     )
     with pytest.raises(InputError, match="two different devices called 'own'"):
         load_text(other, tmp_path)
+
+
+def test_a_name_that_no_file_can_have_is_of_no_file_at_hand(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    assert is_at_hand("a100-80gb:1x4")
+    assert not is_at_hand(str(path))
+    path.touch()
+    assert is_at_hand(str(path))
+    for name in ("x" * 3000 + ".yaml", "a100-80gb:1x4@" + "x" * 3000, "a\0b.yaml"):
+        assert not is_at_hand(name)

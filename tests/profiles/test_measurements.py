@@ -120,6 +120,22 @@ def test_wrong_profile_files(old: str, new: str, message: str) -> None:
         parse_profile_set(text.replace(old, new, 1), where="f.json")
 
 
+def test_rates_of_no_type_are_refused() -> None:
+    rates = DeviceRates(
+        device="cpu",
+        hardware="x",
+        software="y",
+        threads=1,
+        memory_bytes=2**34,
+        memory_bandwidth_bytes_per_s=1e10,
+        flops_per_s=(("bf16", 5e10),),
+        flash_attention=True,
+    )
+    for change in ({"flops_per_s": (("5", 5e10),)}, {"threads": -1}):
+        with pytest.raises(ValueError, match=r"device rates of cpu: .*expected rates of fp32, .*; threads >= 0"):
+            replace(rates, **change)
+
+
 def test_local_device_has_the_measured_rates() -> None:
     found = DeviceRates(
         device="cpu",

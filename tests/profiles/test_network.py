@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -88,6 +89,35 @@ def test_the_short_form_is_the_same_record_as_levels(tmp_path: Path, pods: int, 
         assert (load_text(text % counted, tmp_path).sites[0].network == by_pods) == (pods == 1)
 
 
+def test_no_pods_are_not_one(tmp_path: Path) -> None:
+    text = "schema: cellplan.cluster/1\nsites: [{name: n, nodes: [{count: 4, device: h100}], fabric: {%s}}]"
+    for key in ("pods", "oversubscription"):
+        with pytest.raises(InputError, match=rf"fabric\.{key}: found 0"):
+            load_text(text % f"link: ib-ndr400, {key}: 0", tmp_path)
+
+
+def test_levels_beyond_any_fabric_are_refused(tmp_path: Path) -> None:
+    levels = ", ".join(f"{{name: l{depth}, parts: [{{nodes: 4}}]}}" for depth in range(17))
+    text = "schema: cellplan.cluster/1\nsites: [{name: n, nodes: [{count: 4, device: h100}], fabric: {%s}}]"
+    with pytest.raises(InputError, match=r"fabric\.levels: found 17 levels of switches .* at most 16"):
+        load_text(text % f"link: ib-ndr400, levels: [{levels}]", tmp_path)
+
+
+@given(st.integers(1, 60).flatmap(lambda nodes: st.tuples(st.just(nodes), st.sets(st.integers(0, nodes - 1)))))
+def test_parts_take_the_next_nodes_that_none_has_listed(drawn: tuple[int, set[int]]) -> None:
+    nodes, listed = drawn
+    parts = [f'{{nodes: "{",".join(str(node) for node in sorted(listed))}"}}'] if listed else []
+    parts += [f"{{count: {nodes - len(listed)}, nodes: 1}}"] if len(listed) < nodes else []
+    text = (
+        f"schema: cellplan.cluster/1\nsites: [{{name: n, nodes: [{{count: {nodes}, device: h100}}],"
+        f" fabric: {{link: ib-ndr400, levels: [{{name: leaf, oversubscription: 2, parts: [{', '.join(parts)}]}}]}}}}]"
+    )
+    with TemporaryDirectory() as folder:
+        (leaf,) = load_text(text, Path(folder)).sites[0].network.levels
+    others = iter(range(bool(listed), nodes + 1))
+    assert leaf.part_of == tuple(0 if node in listed else next(others) for node in range(nodes))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -110,6 +140,7 @@ def test_the_short_form_is_the_same_record_as_levels(tmp_path: Path, pods: int, 
         ("hop_latency_s: 5", "hop_latency: 5", "found an unknown key 'hop_latency', expected 'hop_latency_s'"),
         ("name: pod", r'name: "p\nSwitchName=x"', r"levels\[1\]\.name: found .*expected a name without control"),
         ("name: middle", r'name: "m\e[31m"', r"parts\[1\]\.name: found .*expected a name without control"),
+        ("name: middle", "name: " + "m" * 254, r"parts\[1\]\.name: found 'mmm"),
         ("[spare-a, spare-b]", '[spare-a, ""]', r"nodes\[1\]\.names: found '', expected names of nodes"),
         ("[spare-a, spare-b]", '[spare-a, "$(x)"]', r"nodes\[1\]\.names: found '\$\(x\)'"),
     ],

@@ -55,6 +55,8 @@ def test_what_is_no_price_is_refused(text: str) -> None:
         ({"prices": "{h100: -1}"}, "price_per_device_hour"),
         ({"prices": "{h100: 1, H100: 2}"}, "found h100 twice"),
         ({"sources": "me"}, "sources"),
+        ({"currency": r'"U\e[31mSD"'}, "currency: found 'U\\x1b[31mSD', expected text without control characters"),
+        ({"source": r'"a\nb"'}, "source: found 'a\\nb', expected text without control characters"),
     ],
 )
 def test_what_is_no_prices_file_is_refused(tmp_path: Path, changes: dict[str, str], said: str) -> None:

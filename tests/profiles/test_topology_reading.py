@@ -336,11 +336,25 @@ def test_a_command_writes_the_tree_for_a_cluster_manager(
     assert written.read_text(encoding="utf-8") == answer["text"]
 
 
+def test_a_tree_of_as_many_leaves_as_nodes_is_read_again(tmp_path: Path) -> None:
+    rows = "".join(f"n{host},l{host},p{host % 7}\n" for host in range(3000))
+    tree = read("host,leaf,pod\n" + rows, tmp_path, "t.csv")
+    network = tree.network(tuple(tree.places))
+    assert [len(level.parts) for level in network.levels] == [3000, 7]
+    cluster = load_cluster("h100:3000x8")
+    text = topology_conf(replace(cluster.sites[0], network=network))
+    again = read(text, tmp_path, "t.conf")
+    assert again.network(tuple(tree.places)).levels[1].part_of == network.levels[1].part_of
+
+
 def test_what_cannot_be_written_for_a_cluster_manager_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ([], "found no tree above the nodes"),
         (["--site", "north"], "--site: found 'north', expected one of site"),
         (["--labels", "a"], "--labels: found --to topology.conf, expected --to kueue"),
+        (["--labels", "a,a", "--to", "kueue"], "--labels: found 'a,a', expected keys of labels"),
+        (["--labels", "a b", "--to", "kueue"], "--labels: found 'a b', expected keys of labels"),
+        (["--labels", "x" * 64, "--to", "kueue"], "expected keys of labels"),
     ):
         assert main(["hardware", "topology", "--cluster", "h100:3x8", *words]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

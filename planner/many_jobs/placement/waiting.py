@@ -1,7 +1,8 @@
 """Start now, or wait for running jobs to end? The same plan placed on what is free at each coming end.
 
 More free nodes are never worse, as long as nobody else takes them: so between two ends with the same time no end in
-between is faster, and halving finds the ends that are. What a start wins is told by the estimator's point; its chance
+between is faster, halving finds the ends that are, and after a start that takes as long as all in one part no end is
+looked at. What a start wins is told by the estimator's point; its chance
 by the 90% interval, which both times share, since one plan is priced twice.
 """
 
@@ -16,6 +17,7 @@ from estimator.pricing.training import Training, WholeTraining, iteration_of
 from planner.many_jobs.placement.free_seats import on_free_devices
 from planner.one_job.explicit.whole import train_by
 from planner.one_job.free_devices.coming_free import Occupancy
+from planner.one_job.site_pods.known_prices import remember
 from planner.one_job.site_pods.least_time import Evaluate
 from planner.one_job.site_pods.placing import EQUAL_TIME, PlanInPods, PodWishes, place_plan
 from profiles.cluster import host_of
@@ -115,6 +117,17 @@ def wait_or_start(
     occupancy: Occupancy, first: Start, evaluate: Evaluate, wishes: PodWishes, whole: WholeTraining | None
 ) -> Waiting:
     """Return the starts of a plan that is placed as `first`: that one, and those at coming ends that are faster."""
+    known = remember(evaluate)
+
+    def start_after(wait_s: float) -> Start:
+        return _start(occupancy, first, wait_s, known, wishes, whole)
+
+    return faster_starts(occupancy, first, start_after)
+
+
+def faster_starts(occupancy: Occupancy, first: Start, start_after: Callable[[float], Start]) -> Waiting:
+    """Return `first` and the starts at coming ends that are faster than all before them, where `start_after` places the
+    job on what is free after a wait."""
     waits = tuple(wait_s for wait_s in occupancy.waits_s if wait_s > first.wait_s)
     ranks = sum(len(stage.slots) for stage in first.setup.stages)
     most = min(MOST_LOOKS, max(LEAST_LOOKS, MOST_RANKS // ranks))
@@ -122,7 +135,7 @@ def wait_or_start(
 
     def start_at(number: int) -> Start:
         if number not in looked:
-            looked[number] = _start(occupancy, first, waits[number - 1], evaluate, wishes, whole)
+            looked[number] = start_after(waits[number - 1])
         return looked[number]
 
     starts = [first]
@@ -178,9 +191,15 @@ def _falls_to(later: Start, sooner: Start) -> bool:
     return later.time_s < sooner.time_s * (1 - EQUAL_TIME)
 
 
+def _is_least(start: Start) -> bool:
+    """Whether no placement of the plan is faster, wherever its ranks sit."""
+    bounds = [site.placed.bound_s for site in start.in_pods.sites] if start.in_pods is not None else []
+    return any(bound_s is not None and start.time_s * (1 - EQUAL_TIME) <= bound_s for bound_s in bounds)
+
+
 def _falls(start_at: Callable[[int], Start], low: int, high: int, go_on: Callable[[], bool]) -> Iterator[int]:
     """The ends after `low`, up to `high`, at which the time falls; the last of them where no more may be looked at."""
-    if high == low or not _falls_to(start_at(high), start_at(low)):
+    if high == low or _is_least(start_at(low)) or not _falls_to(start_at(high), start_at(low)):
         return
     if high - low == 1 or not go_on():
         yield high

@@ -22,6 +22,9 @@ Variant = Literal["arnold", "best-effort", "no-prediction", "true-durations", "n
 Decides = Literal["interval", "point"]
 FOREVER_S = 1e9
 """A job that waits too long keeps its nodes until it starts; a reservation has to say some end."""
+STOPPED_BESIDE = 0.5
+"""What stopping a job costs whatever its size, as a share of a node's devices: of two jobs with as many devices as one,
+the one is stopped."""
 
 
 class Arnold(Stateless):
@@ -51,13 +54,13 @@ class Arnold(Stateless):
             ends are as they will be; "no-reservation": an announced job is like any other; "ours": the zone is the
             cheapest by predicted ends, jobs that would have to be stopped, and spread, and when the job comes nodes
             that are still taken are exchanged for free ones.
-        decides: whether the end of the predictor's 90% interval, or its point, must lie before the arrival. Without a
-            predictor the duration that a job came with is both.
+        decides: whether the end of the predictor's 90% interval, or its point, must lie before the arrival (None: the
+            interval's; for "ours" the point). Without a predictor the duration that a job came with is both.
         hold_s: see above.
         patience_s: see above.
         method: of `planner.one_job.pods`, places the job into pods.
         alpha: what a DP group's spread weighs beside a PP group's.
-        stop_cost_s: what stopping a job costs, in seconds of its devices ("ours").
+        stop_cost_s: what stopping a job costs, in seconds of its devices and of half a node's beside them ("ours").
         spread_cost: the share of its time that the announced job loses by a pod more of spread ("ours").
     """
 
@@ -67,17 +70,17 @@ class Arnold(Stateless):
         self,
         *,
         variant: Variant = "arnold",
-        decides: Decides = "interval",
+        decides: Decides | None = None,
         hold_s: float = 1800.0,
         patience_s: float = 86_400.0,
         method: str = "arnold",
         alpha: float = 0.5,
-        stop_cost_s: float = 86_400.0,
+        stop_cost_s: float = 7200.0,
         spread_cost: float = 0.01,
     ) -> None:
         for name, value, words in (
             ("variant", variant, get_args(Variant)),
-            ("decides", decides, get_args(Decides)),
+            ("decides", decides or "point", get_args(Decides)),
             ("method", method, tuple(METHODS)),
         ):
             if value not in words:
@@ -89,7 +92,8 @@ class Arnold(Stateless):
                 raise ValueError(f"{name} is {seconds}, and must be 0 or more")
         if not 0 <= spread_cost < inf:
             raise ValueError(f"spread_cost is {spread_cost}, and must be 0 or more")
-        self._variant, self._decides, self._hold_s, self._patience_s = variant, decides, hold_s, patience_s
+        self._decides = decides or ("point" if variant == "ours" else "interval")
+        self._variant, self._hold_s, self._patience_s = variant, hold_s, patience_s
         self._method, self._alpha, self._stop_cost_s, self._spread_cost = method, alpha, stop_cost_s, spread_cost
 
     def decide(self, view: View) -> Decision:
@@ -157,7 +161,8 @@ class Arnold(Stateless):
         for state, seats in floor.seated if self._variant == "ours" else ():
             end_s = view.now_s + expected_remaining_s(view, state)
             if end_s > arrival_s or ahead_s == 0.0:
-                cost = state.job.devices * (0.0 if state.job.preemptible else self._stop_cost_s)
+                devices = state.job.devices + STOPPED_BESIDE * floor.size
+                cost = devices * (0.0 if state.job.preemptible else self._stop_cost_s)
                 stops.append(Stop(nodes=frozenset(node for node, _ in seats), cost=cost))
             else:
                 for node, count in seats:

@@ -27,6 +27,7 @@ from estimator.pricing.layer_times import nothing_measured
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.many_jobs.sites.near_nodes import near_slots
+from planner.many_jobs.traces.garbage import collection_paused
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
@@ -135,7 +136,8 @@ class EstimatedCells:
         key = (workload, pool, devices, stages)
         if key not in self._cells:
             pricing = self._pricing(workload, pool, devices)
-            cell = choose_cell(pricing, self._first(pool, devices), stages, self.rules)
+            with collection_paused():
+                cell = choose_cell(pricing, self._first(pool, devices), stages, self.rules)
             self._cells[key] = (
                 CellOption(
                     pool=pool,
@@ -311,7 +313,12 @@ class EstimatedCells:
         if key not in self._pricings:
             while len(self._pricings) >= MOST_PRICINGS:
                 del self._pricings[next(iter(self._pricings))]
-            self._pricings[key] = StagePricing(self._job(workload), hardware)
+            job = self._job(workload)
+            alike = (pricing for (other, _), pricing in self._pricings.items() if other == workload)
+            recipe = job.recipe_on(hardware.device)
+            # What ranks hold is the same on all types of device on which the recipe is.
+            held = next((pricing.held for pricing in alike if pricing.recipe == recipe), None)
+            self._pricings[key] = StagePricing(job, hardware, held)
         return self._pricings[key]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +26,19 @@ def cut_layers(takes_s: Sequence[Floats], loads_s: Sequence[Floats], micro_batch
     infinite where it cannot hold them, and where there are none.
     """
     layers = takes_s[0].shape[0] - 1
-    finite = np.unique(np.concatenate([loads[np.isfinite(loads)] for loads in loads_s]))
-    if not len(finite) or _ends(takes_s, loads_s, float(finite[-1]), layers) is None:
+    free = _ends(takes_s, loads_s, math.inf, layers)
+    if free is None:
         return None
-    low, high = 0, len(finite) - 1
+    finite = np.unique(np.concatenate([loads[np.isfinite(loads)] for loads in loads_s]))
+    # No stage is below its own least load; what the free cut has can be had.
+    slowest_s = max(float(loads[span]) for loads, span in zip(loads_s, pairwise((0, *free[1])), strict=True))
+    low, high = np.searchsorted(finite, [max(float(loads.min()) for loads in loads_s), slowest_s]).tolist()
     while low < high:
         middle = (low + high) // 2
-        if _ends(takes_s, loads_s, float(finite[middle]), layers) is None:
-            low = middle + 1
-        else:
+        if _is_reached(loads_s, float(finite[middle])):
             high = middle
-    free = _ends(takes_s, loads_s, math.inf, layers)
-    assert free is not None
+        else:
+            low = middle + 1
     best: tuple[float, tuple[int, ...]] | None = None
     for bound in finite[low : low + MOST_BOUNDS].tolist():
         if best is not None and free[0] + (micro_batches - 1) * bound >= best[0]:
@@ -48,6 +50,15 @@ def cut_layers(takes_s: Sequence[Floats], loads_s: Sequence[Floats], micro_batch
             best = total, bounded[1]
     assert best is not None
     return best[1]
+
+
+def _is_reached(loads_s: Sequence[Floats], bound_s: float) -> bool:
+    """Whether any cut keeps to a bound on every load."""
+    reached: NDArray[np.bool_] = np.zeros(loads_s[0].shape[0], dtype=np.bool_)
+    reached[0] = True
+    for loads in loads_s:
+        reached = np.asarray((loads[reached] <= bound_s).any(axis=0))
+    return bool(reached[-1])
 
 
 def _ends(

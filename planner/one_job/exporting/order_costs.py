@@ -17,7 +17,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.options.running import ExportOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot, host_of
-from profiles.cluster_file import files_of
+from profiles.cluster_file import is_at_hand
 from profiles.errors import InputError
 from profiles.records import replace
 
@@ -29,7 +29,7 @@ def order_costs(plan: Plan, options: ExportOptions) -> OrderCosts | None:
     different numbers of ranks, or cannot be priced here: the cluster's files are elsewhere, or code makes the model."""
     named = all(device.host is not None for device in plan.devices)
     on_node = Counter((device.site, device.node, device.device) for device in plan.devices)
-    at_hand = all(path.exists() for path in files_of(plan.cluster)) and not names_code(plan.model.reference)
+    at_hand = is_at_hand(plan.cluster) and not names_code(plan.model.reference)
     if not named or not at_hand or len({(device, count) for (_, _, device), count in on_node.items()}) > 1:
         return None
     parts = parts_of(plan)

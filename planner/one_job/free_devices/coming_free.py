@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from planner.one_job.free_devices.endings import Ending, ending_of, read_predictions
@@ -52,14 +53,33 @@ class Occupancy:
     def comes_free_s(self, host: str) -> float | None:
         """Return in how many seconds the last job on a host has ended, 0 where none is on it; None where nobody knows
         when."""
-        ends = [self.endings.get(job.job) for job in self.jobs_on.get(host, ())]
-        if any(end is None for end in ends):
-            return None
-        return max((self._wait_s(end) for end in ends if end is not None), default=0.0)
+        return self._comes_free_s.get(host, 0.0)
+
+    @cached_property
+    def _comes_free_s(self) -> dict[str, float | None]:
+        """The same of every host that a job is on."""
+        waits_s: dict[str, float | None] = {}
+        for host, jobs in self.jobs_on.items():
+            ends = [self.endings.get(job.job) for job in jobs]
+            known = [self._wait_s(end) for end in ends if end is not None]
+            waits_s[host] = max(known, default=0.0) if len(known) == len(ends) else None
+        return waits_s
+
+    def ends_in_s(self, job: str) -> float:
+        """Return in how many seconds a job ends. Raise KeyError for one whose end nobody knows."""
+        return self._wait_s(self.endings[job])
 
     def ending_at(self, wait_s: float) -> tuple[str, ...]:
         """Return the jobs that end then."""
-        return tuple(job for job, end in self.endings.items() if wait_s <= self._wait_s(end) <= wait_s + EQUAL_S)
+        waits_s, jobs = self._ends
+        ending = jobs[bisect_left(waits_s, wait_s) : bisect_right(waits_s, wait_s + EQUAL_S)]
+        return tuple(job for _, job in sorted(ending))
+
+    @cached_property
+    def _ends(self) -> tuple[list[float], list[tuple[int, str]]]:
+        """Seconds to the end of every job, the nearest first; the number and name of each."""
+        ends = sorted((self._wait_s(end), number, job) for number, (job, end) in enumerate(self.endings.items()))
+        return [wait_s for wait_s, _, _ in ends], [(number, job) for _, number, job in ends]
 
     def chance_free(self, hosts: Sequence[str], wait_s: float) -> float:
         """Return the chance that all jobs on these hosts have ended then."""
@@ -75,7 +95,22 @@ class Occupancy:
 
     def free_devices(self, wait_s: float | None) -> int:
         """Return how many devices are free then."""
-        return sum(node.free for node in self.free_nodes(wait_s))
+        waits_s, devices = self._freed
+        coming = 0 if wait_s is None else bisect_right(waits_s, wait_s + EQUAL_S)
+        return devices[coming]
+
+    @cached_property
+    def _freed(self) -> tuple[list[float], list[int]]:
+        """Seconds to the coming free of each node, the nearest first; the devices that are free when none, one, ... of
+        them have."""
+        coming: list[tuple[float, int]] = []
+        for node in self.nodes:
+            wait_s = self._node_wait_s(node)
+            if wait_s is not None:
+                coming.append((wait_s, node.devices - node.free))
+        coming.sort()
+        now = sum(node.free for node in self.nodes)
+        return [wait_s for wait_s, _ in coming], list(accumulate((more for _, more in coming), initial=now))
 
     def cluster_at(self, wait_s: float | None) -> Cluster:
         """Return the cluster as it is free then. Raise NothingFits where nothing is."""
@@ -93,9 +128,14 @@ class Occupancy:
     def _wait_s(self, end: Ending) -> float:
         return max(SOONEST_S, end.likely_s - self.now_s)
 
+    def _node_wait_s(self, node: FreeNode) -> float | None:
+        """In how many seconds a node comes free that jobs are on; None where none is, or nobody knows, or it is kept
+        from jobs."""
+        return None if node.barred else self._comes_free_s.get(node.name)
+
     def _later(self, node: FreeNode, wait_s: float | None) -> FreeNode:
-        comes_s = self.comes_free_s(node.name) if self.jobs_on.get(node.name) else None
-        if wait_s is None or node.barred or comes_s is None or comes_s > wait_s + EQUAL_S:
+        comes_s = self._node_wait_s(node)
+        if wait_s is None or comes_s is None or comes_s > wait_s + EQUAL_S:
             return node
         return replace(node, free=node.devices)
 
@@ -135,6 +175,9 @@ def read_occupancy(
     nodes, notes = _nodes_now(cluster, told_free, jobs_on, str(free))
     if absent:
         notes.append(f"hosts of jobs that {cluster.text} does not have are left out: {brief(absent)}")
+    past = sorted(job.job for job in told.jobs if job.job in held and job.limit_s is not None and job.limit_s < now_s)
+    if past:
+        notes.append(f"jobs whose end has passed, counted as ending now: {brief(past)}")
     endless = sorted(held - endings.keys())
     if endless:
         notes.append(f"jobs whose end nobody knows, so that their nodes never come free here: {brief(endless)}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.one_job.free_devices.running_jobs import RunningJob
 from profiles.errors import InputError
 from profiles.files import read_json
 from profiles.records import dataclass
 
+LONGEST_S = 1e12
+"""What lasts longer is a slip."""
 LOW, LIKELY, HIGH = 0.05, 0.5, 0.95
 """The shares of jobs that end before the low end of a 90% interval, its point, and its high end."""
 
@@ -86,22 +88,37 @@ def ending_of(job: RunningJob, prediction: Prediction | None, now_s: float) -> E
 
 
 def read_predictions(path: Path) -> dict[str, Prediction]:
-    """Return by job what `cellplan jct predict --json` said. Raise InputError for a file that is none of that."""
+    """Return by job what `cellplan jct predict --json` said. Raise InputError for a file that is none of that, or says
+    two things of one job."""
     where, data = str(path), read_json(path)
     rows = data.get("jobs") if isinstance(data, dict) else None
     if not isinstance(rows, list):
         raise InputError(where=where, key="jobs", found="none", expected="what `cellplan jct predict --json` prints")
-    return dict(_prediction(row, f"{where}, jobs[{number}]") for number, row in enumerate(rows))
+    predictions: dict[str, Prediction] = {}
+    for number, row in enumerate(rows):
+        at = f"{where}, jobs[{number}]"
+        job, prediction = _prediction(row, at)
+        if predictions.setdefault(job, prediction) != prediction:
+            raise InputError(where=at, key="job_id", found=f"{job[:60]!r} a second time", expected="each job once")
+    return predictions
 
 
 def _prediction(row: Any, where: str) -> tuple[str, Prediction]:
     told: Mapping[str, Any] = row if isinstance(row, dict) else {}
-    point_s, span = told.get("point_s"), told.get("interval_90_s")
+    job, point_s, span = told.get("job_id"), told.get("point_s"), told.get("interval_90_s")
     low_s, high_s = span if isinstance(span, list) and len(span) == 2 else (None, None)
-    numbers = isinstance(point_s, int | float) and isinstance(low_s, int | float)
-    if not numbers or not isinstance(high_s, int | float | None) or "job_id" not in told:
-        raise InputError(where=where, found=str(row)[:60], expected="job_id, point_s and interval_90_s")
-    return str(told["job_id"]), Prediction(point_s=float(point_s or 0), low_s=float(low_s or 0), high_s=high_s)
+    named = isinstance(job, str | int) and not isinstance(job, bool)
+    if not named or not _is_span(point_s) or not _is_span(low_s) or not (high_s is None or _is_span(high_s)):
+        expected = f"job_id, point_s and interval_90_s, of seconds from 0 to {LONGEST_S:.0e}"
+        raise InputError(where=where, found=str(row)[:60], expected=expected)
+    if high_s is not None and high_s < low_s:
+        expected = "its low end, then its high end"
+        raise InputError(where=where, key="interval_90_s", found=str(span)[:60], expected=expected)
+    return str(job), Prediction(point_s=float(point_s), low_s=float(low_s), high_s=high_s)
+
+
+def _is_span(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_S
 
 
 def _rising(times_s: tuple[float, ...]) -> tuple[float, ...]:

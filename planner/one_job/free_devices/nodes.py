@@ -36,7 +36,8 @@ nvidia-tesla-a100, of 40 GB: Google Kubernetes Engine documentation, "About GPUs
 class FreeNode:
     """GPUs of one type in one node. `device` is the catalogue's name, or the manager's own in the same style where the
     catalogue has none, or empty where the manager names no type. `said` is the name as it stands in the file.
-    `barred`: it takes no new job, also once those on it have ended."""
+    `barred`: it takes no new job, also once those on it have ended. `held` are the indices of those that are not free,
+    None where the manager tells their number alone."""
 
     name: str
     device: str
@@ -44,6 +45,7 @@ class FreeNode:
     devices: int
     free: int
     barred: bool = False
+    held: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,28 @@ def in_catalogue(device: str) -> bool:
 def is_slice(said: str) -> bool:
     """Whether `said` names a part of a GPU: a MIG instance, or a GPU that several share in turn."""
     return MIG.search(said) is not None or said.upper().endswith("-SHARED")
+
+
+def gpu_indices(text: str, devices: int | None, where: str, key: str) -> tuple[int, ...]:
+    """Return the indices that Slurm writes as `0-2,7`. Raise InputError for what is no such list, for an index twice,
+    and for one that a node of so many GPUs lacks (None: nobody knows how many).
+
+    >>> gpu_indices("0-2,7", 8, "here", "gpus")
+    (0, 1, 2, 7)
+    """
+    indices: list[int] = []
+    for piece in text.split(","):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", piece.strip(), re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if last < first:
+            raise InputError(where=where, key=key, found=repr(text), expected="indices of GPUs such as 0-2,7")
+        if devices is not None and last >= devices:
+            expected = f"an index from 0 to {devices - 1}: it has {devices} GPUs"
+            raise InputError(where=where, key=key, found=f"GPU {last}", expected=expected)
+        indices += range(first, last + 1)
+    if len(set(indices)) < len(indices):
+        raise InputError(where=where, key=key, found=repr(text), expected="each index once")
+    return tuple(indices)
 
 
 def count_nodes(names: Iterable[str], what: str) -> tuple[str, ...]:

@@ -195,6 +195,24 @@ def with_free_nodes(cluster: Cluster, free_nodes: FreeNodes, where: str, *, leni
     return replace(cluster, sites=tuple(sites), notes=(*cluster.notes, *notes, summary))
 
 
+def named_by(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
+    """Return a cluster whose nodes have names: as they are, or by the file `where`, whose nodes are matched as
+    `cluster_with_free` says; nodes that it does not name are called by their numbers. Raise InputError as that."""
+    if all(site.network.hosts for site in cluster.sites):
+        return cluster
+    given, _ = _match(cluster, free_nodes.nodes, where)
+    sites = []
+    for site in cluster.sites:
+        places = [
+            given.get((site.name, number, node), _Place()).name
+            for number, group in enumerate(site.nodes)
+            for node in range(group.count)
+        ]
+        hosts = tuple(name or f"{site.name}-{node}" for node, name in enumerate(places))
+        sites.append(replace(site, network=replace(site.network, hosts=hosts)))
+    return replace(cluster, sites=tuple(sites))
+
+
 def _notes(
     cluster: Cluster,
     free_nodes: FreeNodes,

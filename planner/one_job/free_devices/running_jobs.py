@@ -4,7 +4,10 @@
 `infinite` and `number`, states as a text or a list. A job without a time limit has an `end_time` in a year, which is
 none. A table has a header of job, hosts, end (or JOBID, NODELIST, END_TIME, as `squeue -o "%i|%N|%e"` prints it) with
 commas, bars or semicolons between; `end` is seconds since 1970 or a time such as 2026-05-01T12:00:00, without a zone in
-that of this machine, as Slurm prints it.
+that of this machine, as Slurm prints it. Which GPUs of its hosts a job holds is `gres_detail` of the JSON, and of a
+table a column gpus: indices as Slurm writes them (`0-2,7`), those of several hosts in their order with a slash between,
+one list for hosts that are alike. Whether it may be moved is `requeue` of the JSON, and a column movable (yes, no);
+a column lost has the seconds of work since its last checkpoint.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from planner.one_job.free_devices.nodes import gpu_indices
 from planner.one_job.free_devices.schema import SlurmJob, SlurmJobs, SlurmNumber
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, text_lines
 from profiles.host_lists import expand_hosts, split_outside_brackets
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 from profiles.schema import validate
 
@@ -30,18 +35,30 @@ NO_VALUE, INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
 """Numbers by which Slurm means none, and no limit (slurm.h: NO_VAL, INFINITE)."""
 YEAR_S = 365 * 86_400
 COLUMNS = (("job", "jobid", "job_id"), ("hosts", "nodelist", "nodes"), ("end", "end_time"))
+MORE_COLUMNS = ("gpus", "movable", "lost")
+MOVABLE = {"yes": True, "true": True, "1": True, "": True, "no": False, "false": False, "0": False}
+LONGEST_NAME = 253
+"""Characters of a job's name: as many as Kubernetes allows."""
 NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningJob:
     """A job that holds `hosts`. `limit_s` is when its time limit ends it, in seconds since 1970 (None: it has none, or
-    it stands still); `start_s` when it began, where that is said."""
+    it stands still); `start_s` when it began, where that is said. `gpus` are the indices that it holds of each host
+    (empty: nobody says which); `movable`: it may be stopped and started elsewhere, which loses `lost_s` of its work."""
 
     job: str
     hosts: tuple[str, ...]
     limit_s: float | None
     start_s: float | None = None
+    gpus: tuple[tuple[int, ...], ...] = ()
+    movable: bool = True
+    lost_s: float = 0.0
+
+    def gpus_on(self, host: str) -> tuple[int, ...] | None:
+        """Return the indices of its GPUs on a host of its own; None where nobody says which."""
+        return self.gpus[self.hosts.index(host)] if self.gpus else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +71,18 @@ class RunningJobs:
 
 def read_running(path: Path) -> RunningJobs:
     """Return the jobs that the file at `path` has running. Raise InputError with the line or the job for what is
-    neither `squeue --json` nor a table of job, hosts and end."""
+    neither `squeue --json` nor a table of job, hosts and end, and for a job with two ends."""
     where, text = str(path), read_text(path)
     if text.lstrip().startswith("{"):
-        return _of_json(parse_json(text, where=where), where)
-    jobs = tuple(_of_table(text, where))
-    return RunningJobs(jobs=jobs, written_s=None)
+        told = _of_json(parse_json(text, where=where), where)
+    else:
+        told = RunningJobs(jobs=tuple(_of_table(text, where)), written_s=None)
+    ends: dict[str, float | None] = {}
+    for job in told.jobs:
+        if ends.setdefault(job.job, job.limit_s) != job.limit_s:
+            expected = "one end of each job, however many rows have its hosts"
+            raise InputError(where=where, key=f"job {job.job}", found="two ends", expected=expected)
+    return told
 
 
 # JSON
@@ -69,6 +92,7 @@ def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
     if "jobs" not in data:
         raise InputError(where=where, found=", ".join(list(data)[:6]) or "{}", expected="`jobs`, as squeue --json has")
     told = validate(SlurmJobs, data, where=where)
+    LIMITS.jobs.check(len(told.jobs), where=where)
     jobs = []
     for number, job in enumerate(told.jobs):
         states = {word.lower() for word in ([job.job_state] if isinstance(job.job_state, str) else job.job_state)}
@@ -81,6 +105,8 @@ def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
                 hosts=hosts,
                 limit_s=None if states & STOPPED else _limit_s(job),
                 start_s=_number(job.start_time) or None,
+                gpus=_gpus_of_details(job.gres_detail or (), hosts, where, f"jobs[{number}].gres_detail"),
+                movable=job.requeue is not False,
             )
         )
     return RunningJobs(jobs=tuple(jobs), written_s=_number(told.last_update) or None)
@@ -92,6 +118,14 @@ def _hosts(job: SlurmJob, where: str, key: str) -> tuple[str, ...]:
         listed = job.job_resources.nodes
         text = listed if isinstance(listed, str) else "" if listed is None else listed.list or ""
     return () if text.strip().lower() in NO_END else expand_hosts(text.strip(), where, key)
+
+
+def _gpus_of_details(details: Sequence[str], hosts: Sequence[str], where: str, key: str) -> tuple[tuple[int, ...], ...]:
+    """The indices on each host, from texts such as `gpu:a100:3(IDX:0-2)`, one for each; empty where one says none."""
+    found = [re.findall(r"gpu(?::[^(),]*)?\(IDX:([\d,-]+)\)", detail) for detail in details]
+    if len(found) != len(hosts) or not all(found):
+        return ()
+    return tuple(gpu_indices(",".join(texts), None, where, key) for texts in found)
 
 
 def _limit_s(job: SlurmJob) -> float | None:
@@ -116,11 +150,13 @@ def _number(value: int | SlurmNumber | None) -> float | None:
 
 def _of_table(text: str, where: str) -> Iterator[RunningJob]:
     lines = [(number, line) for number, line in enumerate(text_lines(text, where=where), 1) if line.strip()]
+    LIMITS.jobs.check(len(lines) - 1, where=where)
     bar = next((mark for mark in "|;\t" if lines and mark in lines[0][1]), ",")
     header = [name.strip().lower() for name in lines[0][1].split(bar)] if lines else []
     places = [next((header.index(name) for name in names if name in header), None) for names in COLUMNS]
-    if not lines or any(place is None for place in places):
-        expected = '`squeue --json`, or a header job,hosts,end (or of squeue -o "%i|%N|%e")'
+    once = all(sum(name in header for name in names) == 1 for names in COLUMNS) and len(set(header)) == len(header)
+    if not lines or not once:
+        expected = '`squeue --json`, or a header job,hosts,end, each once (or of squeue -o "%i|%N|%e")'
         raise InputError(where=f"{where}, line 1", found=lines[0][1][:60] if lines else "nothing", expected=expected)
     for number, line in lines[1:]:
         at = f"{where}, line {number}"
@@ -134,7 +170,43 @@ def _of_table(text: str, where: str) -> Iterator[RunningJob]:
         job, hosts, end = (cells[place] for place in places if place is not None)
         if hosts.lower() in NO_END:
             continue
-        yield RunningJob(job=job, hosts=expand_hosts(hosts, at, "hosts"), limit_s=_time_s(end, at))
+        if not 0 < len(job) <= LONGEST_NAME or not job.isprintable():
+            expected = f"a name of at most {LONGEST_NAME} characters, none of them a control character"
+            raise InputError(where=at, key="job", found=repr(job[:60]), expected=expected)
+        gpus, movable, lost = (cells[header.index(name)] if name in header else "" for name in MORE_COLUMNS)
+        names = expand_hosts(hosts, at, "hosts")
+        yield RunningJob(
+            job=job,
+            hosts=names,
+            limit_s=_time_s(end, at),
+            gpus=_gpus_of_hosts(gpus, len(names), at),
+            movable=_movable(movable, at),
+            lost_s=_lost_s(lost, at),
+        )
+
+
+def _gpus_of_hosts(text: str, hosts: int, where: str) -> tuple[tuple[int, ...], ...]:
+    """The indices on each of so many hosts; empty where the column says nothing."""
+    if text.lower() in NO_END:
+        return ()
+    lists = [gpu_indices(part, None, where, "gpus") for part in text.split("/")]
+    if len(lists) not in (1, hosts):
+        expected = f"indices for each of {hosts} hosts with a slash between, or one list for all"
+        raise InputError(where=where, key="gpus", found=repr(text), expected=expected)
+    return tuple(lists * hosts if len(lists) == 1 else lists)
+
+
+def _movable(text: str, where: str) -> bool:
+    if text.lower() not in MOVABLE:
+        raise InputError(where=where, key="movable", found=repr(text), expected="yes or no")
+    return MOVABLE[text.lower()]
+
+
+def _lost_s(text: str, where: str) -> float:
+    if text and not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text, re.ASCII):
+        expected = "seconds of work since the last checkpoint"
+        raise InputError(where=where, key="lost", found=repr(text), expected=expected)
+    return float(text or 0)
 
 
 def _cells(line: str, bar: str, count: int) -> Sequence[str]:

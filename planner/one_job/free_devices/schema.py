@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -73,12 +73,15 @@ class SinfoRows(Loose):
 # Slurm: `squeue --json`
 
 
+Whole = Annotated[int, Field(ge=0, strict=True)]
+
+
 class SlurmNumber(Loose):
     """A number that may be none, as the data parsers of Slurm 23.02 and later write it."""
 
-    set: bool = True
-    infinite: bool = False
-    number: float | None = None
+    set: bool = Field(default=True, strict=True)
+    infinite: bool = Field(default=False, strict=True)
+    number: float | None = Field(default=None, ge=0, strict=True)
 
 
 class SlurmNodeList(Loose):
@@ -95,22 +98,24 @@ class SlurmJobResources(Loose):
 
 class SlurmJob(Loose):
     """A job: `job_state` a text or a list of state and flags, times in seconds since 1970, `time_limit` in minutes, by
-    version as numbers or objects."""
+    version as numbers or objects. `gres_detail` has its GRES on each of its nodes, `requeue` whether it may be."""
 
-    job_id: int
+    job_id: Whole
     job_state: str | list[str]
     nodes: str | None = None
     job_resources: SlurmJobResources | None = None
-    start_time: int | SlurmNumber | None = None
-    end_time: int | SlurmNumber | None = None
-    time_limit: int | SlurmNumber | None = None
+    start_time: Whole | SlurmNumber | None = None
+    end_time: Whole | SlurmNumber | None = None
+    time_limit: Whole | SlurmNumber | None = None
+    gres_detail: list[str] | None = None
+    requeue: bool | None = None
 
 
 class SlurmJobs(Loose):
     """`squeue --json`; `last_update` since Slurm 23.11."""
 
     jobs: list[SlurmJob]
-    last_update: int | SlurmNumber | None = None
+    last_update: Whole | SlurmNumber | None = None
 
 
 # Kubernetes 1.31: core/v1

@@ -4,7 +4,7 @@ Read are `sinfo -N` with a header and columns of nodes, state and GRES (`-O Node
 says all that is needed), `scontrol show node` with and without `-d` and `-o`, and `--json` of both. Fields and states
 are those of the man pages sinfo(1) and scontrol(1) of Slurm 22.05. `sinfo --json` of that version holds nodes, as
 `scontrol show node --json` of later ones does; later ones' holds rows of nodes that are alike (data_parser v0.0.39 and
-v0.0.40). GRES counts of GPUs are `gpu:TYPE:COUNT(detail)`.
+v0.0.40). GRES counts of GPUs are `gpu:TYPE:COUNT(detail)`; of GRES in use the detail says which: `(IDX:0-2,7)`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
+from planner.one_job.free_devices.nodes import (
+    FreeNode,
+    FreeNodes,
+    all_free_nodes,
+    device_type,
+    gpu_indices,
+    in_catalogue,
+    is_slice,
+)
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
 from profiles.files import text_lines
@@ -240,9 +248,11 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
         used = None if why else _used(node, whole, where)
         if used is None and not why:
             unknown.append(node.name)
+        held = _held(node, whole[0][1], where) if used is not None and len(gpus) == 1 else None
         for kind, count in whole:
             free = 0 if used is None else count - used[kind]
-            nodes.append(_free_node(node, kind, count, free=free, barred=_stays_barred(node.state)))
+            told = held if held is not None and len(held) == count - free else None
+            nodes.append(_free_node(node, kind, count, free=free, barred=_stays_barred(node.state), held=told))
     return all_free_nodes(
         nodes,
         (
@@ -256,7 +266,9 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
     )
 
 
-def _free_node(node: _Said, kind: str, count: int, *, free: int, barred: bool) -> FreeNode:
+def _free_node(
+    node: _Said, kind: str, count: int, *, free: int, barred: bool, held: tuple[int, ...] | None
+) -> FreeNode:
     said = kind
     if not kind:
         device_features = [feature for feature in node.features if in_catalogue(device_type(feature))]
@@ -268,7 +280,21 @@ def _free_node(node: _Said, kind: str, count: int, *, free: int, barred: bool) -
         devices=count,
         free=max(0, free),
         barred=barred,
+        held=held,
     )
+
+
+def _held(node: _Said, devices: int, where: str) -> tuple[int, ...] | None:
+    """The indices of the GPUs in use; None where that is not said. Raise InputError for one that the node lacks."""
+    if node.used is None:
+        return ()
+    parts = [part for part in split_outside_brackets(node.used) if part.strip().startswith("gpu:")]
+    details = [re.search(r"\(IDX:([^)]*)\)", part) for part in parts]
+    if not all(details):
+        return None
+    texts = [detail[1] for detail in details if detail is not None and detail[1].strip().lower() not in _NOTHING]
+    key = f"node {node.name}, GRES_USED"
+    return tuple(sorted({index for text in texts for index in gpu_indices(text, devices, where, key)}))
 
 
 def _used(node: _Said, gpus: Sequence[tuple[str, int]], where: str) -> dict[str, int] | None:

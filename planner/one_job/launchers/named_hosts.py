@@ -13,7 +13,7 @@ from planner.one_job.tools.base.nodes import Layout
 from planner.shared.inputs import load_any_place
 from planner.shared.plan import Plan
 from planner.shared.words import format_seconds
-from profiles.cluster_file import files_of
+from profiles.cluster_file import files_of, is_at_hand
 from profiles.errors import InputError
 from profiles.files import read_text
 from profiles.records import dataclass
@@ -46,7 +46,7 @@ def hosts_of(plan: Plan, layout: Layout) -> tuple[str, ...] | None:
 def parts_of(plan: Plan) -> PartsOfHosts | None:
     """Return the parts that the hosts of a plan's cluster are in; None where its files are not here, or have no
     parts."""
-    if not all(path.exists() for path in files_of(plan.cluster)):
+    if not is_at_hand(plan.cluster):
         return None
     try:
         site = load_any_place(plan.cluster).site(plan.devices[0].site)

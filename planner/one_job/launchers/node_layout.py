@@ -10,7 +10,7 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.nodes import Layout, nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.shared.plan import Plan, PlanStage
-from profiles.cluster_file import files_of, load_cluster
+from profiles.cluster_file import is_at_hand, load_cluster
 from profiles.errors import InputError
 from profiles.reference_nodes import LOCAL
 
@@ -46,6 +46,12 @@ def device_notes(plan: Plan, layout: Layout, manager: str) -> tuple[str, ...]:
     used = {(device.node, device.index) for device in plan.devices}
     first = all((node.node, index) in used for node in layout.nodes for index in range(len(node.ranks)))
     return () if first else (f"{manager} picks the GPUs of a node: of the plan's device indices only the order counts",)
+
+
+def gpus_of_nodes(plan: Plan, layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """The index of the device of each rank of every node, in the layout's order."""
+    index = {device.rank: device.index for device in plan.devices}
+    return tuple(tuple(index[rank] for rank in node.ranks) for node in layout.nodes)
 
 
 def nodes_of_tp(plan: Plan, layout: Layout) -> int:
@@ -86,7 +92,7 @@ def script_note(script: str | None) -> tuple[str, ...]:
 def takes_whole_nodes(plan: Plan) -> bool | None:
     """Whether the plan's ranks take all devices of their nodes; None where its cluster is a file that is not here, or
     nothing that is known."""
-    if not all(path.exists() for path in files_of(plan.cluster)):
+    if not is_at_hand(plan.cluster):
         return None
     try:
         cluster = load_cluster(plan.cluster)

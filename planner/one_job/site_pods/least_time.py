@@ -170,7 +170,7 @@ def _neighbours(job: SiteJob, seating: Seating, *, small: bool) -> Iterator[Seat
     alike = job.alike
     places = [(column, cell) for column, cells in enumerate(seating) for cell in range(len(cells))]
     pairs = list(combinations(places, 2)) if small else _drawn(places)
-    lines = list(_line_exchanges(seating))
+    lines = _line_exchanges(seating)
     free = _free_cells(job, seating)
     moves = [(place, cell) for place in places for cell in free] if small else []
     if not small:

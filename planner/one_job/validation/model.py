@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -59,8 +60,13 @@ def load_reference(name: str) -> Model | None:
     zoo = zoo_name(name)
     if zoo is not None:
         return _load(zoo)
-    is_file = name.endswith(".json") or (bool(name) and (Path(name) / "config.json").is_file())
-    return _load(name) if is_file else None
+    return _load(name) if name.endswith(".json") or _has_config(name) else None
+
+
+def _has_config(name: str) -> bool:
+    with suppress(OSError):  # a name that no folder can have
+        return bool(name) and (Path(name) / "config.json").is_file()
+    return False
 
 
 @lru_cache(maxsize=256)

@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput
 from planner.shared.options.later import LaterOptions
+from planner.shared.options.machines import MachinesOptions
 from planner.shared.options.record import Option
 from planner.shared.options.search import SpaceOptions
 from planner.shared.options.training import JOB
-from planner.shared.options.values import AMOUNT, NATURAL, PART, SECONDS
+from planner.shared.options.values import NATURAL, NOW, PART, SECONDS
 from planner.shared.options.whole import LimitedTrainingOptions
 from profiles.errors import InputError
 from profiles.numerals import read_whole
@@ -51,7 +52,7 @@ LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
+class PlaceOptions(MachinesOptions, LaterOptions, LimitedTrainingOptions, SpaceOptions):
     """A job to place over the sites of a cluster, and into the pods of each."""
 
     command: ClassVar[str] = "place"
@@ -98,7 +99,7 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
     half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
     now: Annotated[
         float | None,
-        LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", AMOUNT),
+        LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", NOW),
     ] = None
     output: PlanOutput = None
 
@@ -125,6 +126,7 @@ class PlaceOptions(LaterOptions, LimitedTrainingOptions, SpaceOptions):
         self._check_job()
         self._check_pods()
         self.check_later()
+        self.check_machines()
         for name in ("half_life", "now"):
             timed = self.comm or self.links is not None or (name == "now" and self.running is not None)
             if name in self.changed() and not timed:

@@ -11,7 +11,7 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import IMBALANCE, LAYERS, MARGIN, RATE, SAMPLES, TOKENS, Values, words_of
+from planner.shared.options.values import CAPACITY, IMBALANCE, LAYERS, MARGIN, SAMPLES, TOKENS, Values, words_of
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
@@ -86,7 +86,9 @@ class SoftwareOptions(Options):
         tuple[Overlap, ...] | None,
         SOFTWARE("communication beside compute: dp, tp, p2p, none (default: the software's)", values=OVERLAPS),
     ] = None
-    moe_capacity: Annotated[float | None, SOFTWARE("capacity factor of experts (default: dropless)", "F", RATE)] = None
+    moe_capacity: Annotated[float | None, SOFTWARE("capacity factor of experts (default: dropless)", "F", CAPACITY)] = (
+        None
+    )
     moe_imbalance: Annotated[float, SOFTWARE("the fullest expert rank's tokens over the mean", "F", IMBALANCE)] = 1.0
 
     @property

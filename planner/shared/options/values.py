@@ -97,7 +97,12 @@ AMOUNT = _numbers("a number of at least 0", minimum=0)
 CLOCK = _numbers("seconds on the trace's clock")
 SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)
 PART = _numbers("a share from 0 to 1", minimum=0, maximum=1)
-IMBALANCE = _numbers("at least 1: the fullest rank's tokens over the mean", minimum=1)
+IMBALANCE = _numbers("from 1 to 10,000: the fullest rank's tokens over the mean", minimum=1, maximum=1e4)
+CAPACITY = _numbers(
+    "from 0.001 to 10,000: room for so many times the mean tokens of an expert", minimum=1e-3, maximum=1e4
+)
+FAILURES = _numbers("from 0 to 86,400, one a second", minimum=0, maximum=86_400)
+NOW = _numbers("seconds since 1970, at most 1e12", minimum=0, maximum=1e12)
 
 
 def _pair(expected: str, between: str, read: Callable[[str], Any], holds: Callable[[Any, Any], bool]) -> Values:

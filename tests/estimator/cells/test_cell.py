@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from estimator.cells import stage_pricing
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, choose_cell
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job
@@ -163,6 +164,18 @@ def test_three_nodes_of_six_in_seven_stages() -> None:
     pricing = StagePricing(job, hardware)
     least_s = least_of_every_assembly(pricing, split_of(cell.setup), 12, "cellplan")
     assert seconds_of_setup(pricing, cell.setup, "cellplan") == pytest.approx(least_s, rel=1e-12)
+
+
+def test_cells_are_the_same_however_many_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, seen = random.Random(7), 0
+    for _ in range(12):
+        job, hardware, devices, stages = random_instance(rng)
+        monkeypatch.setattr(stage_pricing, "MOST_RUNS", 64)
+        kept = cell_of(job, stages, hardware=hardware, devices=devices)
+        monkeypatch.setattr(stage_pricing, "MOST_RUNS", 1)
+        assert cell_of(job, stages, hardware=hardware, devices=devices) == kept
+        seen += not isinstance(kept, CellFailure)
+    assert seen > 4
 
 
 def test_a_stage_alone_has_neither_bubble_nor_transfer() -> None:

@@ -8,7 +8,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from estimator.cells.stage_pricing import StagePlace, StagePricing
+from estimator.cells.held_stages import StagePlace
+from estimator.cells.stage_pricing import StagePricing
 from estimator.cells.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from tests.cell_examples import MODELS, make_hardware, make_job, mixture, tied_gpt, untied_llama
 from tests.estimator.cells.test_cell import tight_hardware
@@ -43,8 +44,8 @@ def test_reach_is_what_has_a_price(zero: tuple[int, ...]) -> None:
         pricing = StagePricing(job, tight_hardware(job, "a100-80gb:2x8", 4, 2, rng.uniform(0, 1)))
         layers = len(model.layers)
         in_flight = sorted((rng.randint(2, 8) for _ in range(layers)), reverse=True)
-        ways = list_ways(pricing, devices=8, stages=2, micro_batch=8)
-        reach = find_reach(pricing, ways, in_flight=in_flight)
+        ways = list_ways(pricing, devices=8, micro_batch=8)
+        reach = find_reach(pricing, ways, stages=2, micro_batch=8, in_flight=in_flight)
         triples = [
             (first, end, n)
             for n in reach.device_counts
@@ -61,18 +62,17 @@ def test_reach_is_what_has_a_price(zero: tuple[int, ...]) -> None:
 def test_ways_are_the_degrees_that_most_layers_can_have() -> None:
     """Batches of 6 divide by 1, 2, 3, 6; 4 heads by 1, 2, 4. Twelve cut an embedding, but no block."""
     pricing = StagePricing(make_job(tied_gpt(), global_batch=24), make_hardware("a100-80gb:2x6"))
-    ways = list_ways(pricing, devices=12, stages=1, micro_batch=6)
-    assert {count: [(way.degrees.dp, way.degrees.tp) for way in some] for count, some in ways.items()} == {
-        1: [(1, 1)],
-        2: [(2, 1), (1, 2)],
-        3: [(3, 1)],
-        4: [(1, 4)],
-        6: [(6, 1)],
+    assert list_ways(pricing, devices=12, micro_batch=6) == {
+        1: ((1, 1),),
+        2: ((2, 1), (1, 2)),
+        3: ((3, 1),),
+        4: ((1, 4),),
+        6: ((6, 1),),
     }
 
 
 def counts_of(pricing: StagePricing, devices: int) -> list[int]:
-    return list(list_ways(pricing, devices=devices, stages=1, micro_batch=1))
+    return list(list_ways(pricing, devices=devices, micro_batch=1))
 
 
 def test_degrees_follow_the_layers() -> None:

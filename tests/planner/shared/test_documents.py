@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from argparse import ArgumentParser, _SubParsersAction
@@ -238,6 +239,7 @@ def fail(error: BaseException) -> Callable[..., Any]:
     [
         (MachineError("worker 1 died"), 4, "machine"),
         (PermissionError(13, "Permission denied", "here"), 4, "machine"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "here"), 2, "input"),
         (MemoryError(), 4, "machine"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (NothingFits("no way"), 3, "nothing_fits"),

@@ -141,8 +141,14 @@ class StageTable:
     @cached_property
     def relaxed_s(self) -> Floats:
         """Forward and backward of a micro-batch, (rules, contents), without what ZeRO 3 adds."""
-        passes = [self._passes_s(rule) for rule, _ in self.rules]
-        return np.array([(forward + backward).max(axis=0) for forward, backward in passes])
+        # Whatever shards the state, and wherever else ranks do the same.
+        kinds = tuple(kind.table for kind in self.kinds)
+        return self.pricing.keep((StageTable, kinds, self.rules), self._relaxed_s)
+
+    def _relaxed_s(self) -> Floats:
+        passes = {rule: self._passes_s(rule) for rule, _ in self.rules}
+        slowest = {rule: (forward + backward).max(axis=0) for rule, (forward, backward) in passes.items()}
+        return np.array([slowest[rule] for rule, _ in self.rules])
 
     def exact(self, rules: Integers, contents: Integers, *, overlapped: bool) -> Exact:
         """Return the seconds of all rules and contents, filled in at least for these pairs."""
@@ -258,18 +264,30 @@ class StageTable:
         return np.asarray(held.standing + activation + held.temporary + reserve - kind.memory_bytes)
 
     def _held(self, kind: RankKind) -> _Held:
-        features, setup = kind.shards.features, kind.setup
-        chunks = [kind.table.chunks(rule) for rule, _ in self.rules]
+        """What its ranks hold, but what is outside the same for all stages of these degrees."""
+        stage = kind.stage
+        degrees = (stage.tp, stage.cp, stage.dp, stage.ep, stage.etp, stage.shard, stage.offload)
+        inside = self.pricing.keep((StageTable._held, kind.table, self.rules, degrees), lambda: self._held_inside(kind))
+        return replace(inside, outside=outside_bytes(kind.setup, stage, kind.shards.features))
+
+    def _held_inside(self, kind: RankKind) -> _Held:
+        features, recipe = kind.shards.features, kind.setup.recipe
+        passes = {rule: kind.table.chunks(rule) for rule, _ in self.rules}
         saved, extra, freed = (
-            np.array([getattr(each, name) for each in chunks]) for name in ("saved_bytes", "extra_bytes", "freed_bytes")
+            np.array([getattr(passes[rule], name) for rule, _ in self.rules])
+            for name in ("saved_bytes", "extra_bytes", "freed_bytes")
         )
         holdings, cached = kind.table.held
-        stands = [
-            standing_bytes(setup.recipe, replace(kind.stage, zero=zero), holdings, features) for _, zero in self.rules
-        ]
+        stands = {
+            zero: standing_bytes(recipe, replace(kind.stage, zero=zero), holdings, features)
+            for zero in dict.fromkeys(zero for _, zero in self.rules)
+        }
         standing, step = (
-            np.array([np.broadcast_to(part, cached.shape) for part in parts])
-            for parts in ([each.handed_out for each in stands], [each.step for each in stands])
+            np.array([np.broadcast_to(parts[zero], cached.shape) for _, zero in self.rules])
+            for parts in (
+                {zero: each.handed_out for zero, each in stands.items()},
+                {zero: each.step for zero, each in stands.items()},
+            )
         )
         return _Held(
             saved=saved,
@@ -277,5 +295,5 @@ class StageTable:
             temporary=cached + extra + features.workspace_bytes,
             standing=standing,
             step=step,
-            outside=outside_bytes(setup, kind.stage, features),
+            outside=0,
         )

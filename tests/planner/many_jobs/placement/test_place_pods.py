@@ -115,10 +115,78 @@ def test_a_plan_that_exists_is_not_beside_a_model(
     assert "4 too few" in capsys.readouterr().err
 
 
-def test_methods_of_pods_need_pods(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--cluster", "a100-80gb:4x2", *JOB, "--method", "arnold", "--alternatives", "0"]
+@pytest.mark.parametrize("wish", ["--method arnold", "--max-spread pp=1", "--alpha 0.5", "--affinity shipped"])
+def test_what_is_said_of_pods_needs_pods(capsys: pytest.CaptureFixture[str], wish: str) -> None:
+    words = ["--cluster", "a100-80gb:4x2", *JOB, *wish.split(), "--alternatives", "0"]
     assert main(["place", "gpt2-1.3b", *words]) == 2
-    assert "a cluster with pods" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{wish.split()[0]}: found {wish.split()[1]} on a100-80gb:4x2, expected a cluster with pods" in said
+
+
+def test_a_database_without_rows_is_told_before_the_work(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(*_: object) -> None:
+        raise AssertionError("sites were chosen")
+
+    monkeypatch.setattr("planner.many_jobs.placement.placing.choose_devices", chosen)
+    path = tmp_path / "gains.csv"
+    path.write_text("device,r1,r2,j_dp,j_pp\n", encoding="utf-8")
+    assert main(["place", "gpt2-1.3b", *files, *JOB, "--affinity", str(path)]) == 2
+    assert "gains.csv: found no row, expected rows of device, r1" in capsys.readouterr().err
+
+
+@pytest.fixture
+def placed(tmp_path: Path, files: list[str]) -> Path:
+    """A plan with the names of its nodes."""
+    path = tmp_path / "placed.json"
+    assert main(["place", "gpt2-1.3b", *files, *JOB, "-o", str(path), "--alternatives", "0"]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"host": "gpu99"}, "devices[7].host: found 'gpu99', expected a node of north"),
+        ({}, "index 1, as devices[1] has, expected a device for each rank"),
+        ({"index": 5}, "devices[7]: found node"),
+    ],
+)
+def test_a_plan_whose_places_its_cluster_lacks(
+    placed: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], said: str
+) -> None:
+    value = json.loads(placed.read_text(encoding="utf-8"))
+    value["devices"][7] |= {"host": value["devices"][1]["host"]} | change
+    placed.write_text(json.dumps(value), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["estimate", "--plan", str(placed)]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_plan_with_two_ranks_on_one_device_has_no_stand_in(
+    placed: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = json.loads(placed.read_text(encoding="utf-8"))
+    host = value["devices"][7]["host"] = value["devices"][1]["host"]
+    placed.write_text(json.dumps(value), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["place", "--plan", str(placed), *files, "--replace", host]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"devices[7].host: found '{host}', expected a node of" in said
+    assert "which no other rank has" in said
+
+
+def test_too_few_of_a_type_name_the_others(tmp_path: Path, placed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = tmp_path / "mixed.yaml"
+    mixed.write_text(
+        "schema: cellplan.cluster/1\nsites:\n  - name: north\n    nodes:\n"
+        "      - {count: 1, device: a100-80gb, devices: 2}\n      - {count: 5, device: h100, devices: 2}\n",
+        encoding="utf-8",
+    )
+    capsys.readouterr()
+    assert main(["place", "--plan", str(placed), "--cluster", str(mixed)]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "8 a100-80gb wanted, 2 free in north: 6 too few; free of other types: 10 h100" in said
 
 
 def test_hosts_are_named_as_slurm_lists_them(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

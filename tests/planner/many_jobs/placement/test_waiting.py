@@ -77,6 +77,30 @@ def test_the_starts_are_those_of_placing_at_every_end(seed: int, tmp_path: Path)
         assert all(job.limit_s is not None and job.limit_s <= 1000 + start.wait_s for job in held)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_free_then_is_the_sum_over_its_nodes(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    cluster = _drawn(rng, tmp_path)[0].cluster
+    path, free = tmp_path / "jobs.csv", tmp_path / "sinfo.txt"
+    rows = [f"{job},n{rng.randrange(10)},{rng.choice(['N/A', 1000 + rng.randrange(90)])}" for job in range(15)]
+    path.write_text("\n".join(["job,hosts,end", *rows, ""]), encoding="utf-8")
+    states = [f"n{node} gpu:a100:8 {rng.choice(['idle', 'allocated', 'draining'])}" for node in range(10)]
+    free.write_text("\n".join(["NODELIST GRES STATE", *states, ""]), encoding="utf-8")
+    occupancy = read_occupancy(cluster, path, free=rng.choice([None, free]), now_s=950)
+    for wait_s in (None, *occupancy.waits_s):
+        assert occupancy.free_devices(wait_s) == sum(node.free for node in occupancy.free_nodes(wait_s))
+    for job, end in occupancy.endings.items():
+        waits_s = max(60.0, end.likely_s - 950)
+        assert [job in occupancy.ending_at(wait_s) for wait_s in occupancy.waits_s] == [
+            wait_s <= waits_s <= wait_s + 1 for wait_s in occupancy.waits_s
+        ]
+        if end.likely_s - 950 > 60:
+            assert sum(job in occupancy.ending_at(wait_s) for wait_s in occupancy.waits_s) == 1
+    for devices in range(1, sum(node.devices for node in occupancy.nodes) + 2):
+        enough = [wait_s for wait_s in (None, *occupancy.waits_s) if occupancy.free_devices(wait_s) >= devices]
+        assert occupancy.first_with(devices) == (enough[0] or 0.0 if enough else None)
+
+
 def test_a_start_pays_beyond_the_length_at_which_both_end_together(tmp_path: Path) -> None:
     occupancy, setup = _drawn(random.Random(1), tmp_path)
     for seed in range(1, 9):
@@ -263,6 +287,7 @@ def test_too_few_now_says_when(tmp_path: Path, wide: list[str], capsys: pytest.C
         (["--running", "strange", "--lenient", "--jct", "strange"], 2, "point_s"),
         (["--replace", "gpu01"], 2, "--plan FILE"),
         (["--now", "5"], 2, "--comm or --links"),
+        (["--running", "strange", "--now", "1e17"], 2, "--now: found '1e17', expected seconds since 1970"),
     ],
 )
 def test_wrong_words(

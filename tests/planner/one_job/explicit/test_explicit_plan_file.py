@@ -152,6 +152,8 @@ def test_a_cell_s_plan_becomes_a_setup() -> None:
         (lambda v: v["stages"][0]["memory"].update(weight_bytes=1), "memory's parts sum to"),
         (lambda v: v["recipe"].update(overlap=["tp", "dp"]), "each once, in order"),
         (lambda v: v["recipe"].update(moe_imbalance=0.5), "at least 1"),
+        (lambda v: v["recipe"].update(moe_imbalance=1e308), "at most 10,000"),
+        (lambda v: v["recipe"].update(moe_capacity_factor=1e308), "null or from 0.001 to 10,000"),
         (lambda v: v["recipe"]["software"].update(kernels="best"), r"recipe\.software\.kernels: found 'best'"),
         (lambda v: v.update(schedule="dualpipe"), "two: its own and its mirror's"),
         (lambda v: v.update(schedule="zb"), "schedule: found 'zb'"),

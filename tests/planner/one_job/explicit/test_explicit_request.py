@@ -111,6 +111,13 @@ def test_a_batch_that_nobody_gave_is_whole_micro_batches() -> None:
         ({"dp": 8, "ep": 2}, "--ep: found 2, expected none: gpt-tiny has no experts"),
         ({"dp": 8, "moe_imbalance": 1.5}, "--moe-imbalance: found 1.5, expected none"),
         ({"dp": 8, "moe_capacity": 1.0}, "--moe-capacity: found 1.0, expected none: gpt-tiny has no experts"),
+        ({"dp": 8, "moe_imbalance": 1e308}, "--moe-imbalance: found 1e.308, expected from 1 to 10,000"),
+        ({"dp": 8, "moe_capacity": 1e308}, "--moe-capacity: found 1e.308, expected from 0.001 to 10,000"),
+        ({"dp": 8, "moe_capacity": 1e-308}, "--moe-capacity: found 1e-308"),
+        (
+            {"dp": 8, "failure_rate": 1e308, "train_tokens": 1e9},
+            "--failure-rate: found 1e.308, expected from 0 to 86,400",
+        ),
         ({"dp": 8, "lora": 100_000}, "--lora: found 100000, expected at most 256: adapters narrower"),
         ({"dp": 8, "recompute": "full:99"}, "--recompute: found full:99, expected at most full:6, the model's layers"),
         ({"dp": 8, "hsdp": (4, 4)}, "--hsdp: found 4x4, expected SHARDxREPLICATE with SHARD"),

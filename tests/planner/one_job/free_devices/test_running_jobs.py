@@ -80,6 +80,25 @@ def test_a_table_of_jobs(tmp_path: Path, text: str) -> None:
         ("job,hosts,end\n7,a,soon\n", r"line 2: end: found 'soon', expected seconds since 1970"),
         ("job,hosts,end\n7,a\n", r"line 2: found 2 values"),
         ("job,hosts,end\n7,a[3-1],9\n", r"line 2: hosts: found 'a\[3-1\]'"),
+        ("job,hosts,end\n7,a,９\n", r"line 2: end: found '９'"),
+        ("job,hosts,end\n7,a,0001-01-01T00:00:00\n", r"line 2: end: found '0001"),
+        ("job,hosts,end\n7,a,2026-05-01T12:00:00+25:00\n", r"line 2: end: found '2026"),
+        ('job,hosts,end\n7,"a\n', r"line 2: found 2 values"),
+        ("job,hosts,end\n7," + "x" * 200_000 + ",9\n", r"line 2: found field larger than field limit"),
+        ("job,hosts,end\n" + "7,a,9\n" * 100_001, r"running: found 100,001 jobs in a list, expected at most 100,000"),
+        ("job,hosts,end\n,a,9\n", r"line 2: job: found '', expected a name of at most 253"),
+        ("job,hosts,end\n7\x1b[31m,a,9\n", r"line 2: job: found '7\\x1b\[31m', .* none of them a control"),
+        ("job,hosts,end\n" + "7" * 254 + ",a,9\n", r"line 2: job: found '7{60}'"),
+        ("job,jobid,hosts,end\n7,8,a,9\n", r"line 1: found job,jobid,hosts,end, expected .* each once"),
+        ("job,hosts,end,end\n7,a,9,10\n", r"line 1: found job,hosts,end,end"),
+        ("job,hosts,end\n7,a,9\n7,b,10\n", r"running: job 7: found two ends"),
+        ({"jobs": [OLDER | {"end_time": 9}, OLDER | {"end_time": 10}]}, "job 7: found two ends"),
+        ({"jobs": [{"job_id": True, "job_state": "RUNNING"}]}, r"jobs\[0\]\.job_id: found True"),
+        ({"jobs": [{"job_id": -7, "job_state": "RUNNING"}]}, r"jobs\[0\]\.job_id: found -7"),
+        ({"jobs": [OLDER | {"end_time": -5}]}, r"jobs\[0\]\.end_time: found -5"),
+        ({"jobs": [LATER | {"end_time": number(-5)}]}, r"jobs\[0\]\.end_time"),
+        ({"jobs": [LATER | {"end_time": number(5) | {"set": "yes"}}]}, r"jobs\[0\]\.end_time"),
+        ({"jobs": [], "last_update": "now"}, "last_update: found 'now'"),
         ({"nodes": []}, "`jobs`, as squeue --json has"),
         ({"jobs": [{"job_id": "x", "job_state": "RUNNING"}]}, r"jobs\[0\]\.job_id"),
         ({"jobs": [{"job_id": 1, "job_state": "RUNNING", "nodes": "a["}]}, r"jobs\[0\]\.nodes: found 'a\['"),
@@ -128,5 +147,28 @@ def test_predictions_are_those_of_jct_predict(tmp_path: Path) -> None:
     assert read_predictions(path) == {"7": Prediction(point_s=6000, low_s=600, high_s=None)}
     with pytest.raises(InputError, match="jct predict --json"):
         read_predictions(_file(tmp_path, {}))
-    with pytest.raises(InputError, match=r"jobs\[0\]: found .* expected job_id, point_s"):
-        read_predictions(_file(tmp_path, {"jobs": [{"job_id": 7}]}))
+    assert read_predictions(_file(tmp_path, {"jobs": rows * 2})).keys() == {"7"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"point_s": None}, r"jobs\[1\]: found .* expected job_id, point_s"),
+        ({"point_s": True}, "seconds from 0 to 1e"),
+        ({"point_s": -1}, "seconds from 0 to 1e"),
+        ({"point_s": 1e308}, "seconds from 0 to 1e"),
+        ({"point_s": "6000"}, "seconds from 0 to 1e"),
+        ({"interval_90_s": [None, 5]}, "seconds from 0 to 1e"),
+        ({"interval_90_s": [5, True]}, "seconds from 0 to 1e"),
+        ({"interval_90_s": [1, 2, 3]}, "seconds from 0 to 1e"),
+        ({"interval_90_s": [9, 5]}, r"jobs\[1\]: interval_90_s: found \[9, 5\], expected its low end"),
+        ({"job_id": None}, "expected job_id"),
+        ({"job_id": {"a": 1}}, "expected job_id"),
+        ({"job_id": True}, "expected job_id"),
+        ({"job_id": "6", "point_s": 7}, r"jobs\[1\]: job_id: found '6' a second time"),
+    ],
+)
+def test_what_is_no_prediction(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    row = {"job_id": "7", "point_s": 6000, "interval_90_s": [600, 9000]}
+    with pytest.raises(InputError, match=said):
+        read_predictions(_file(tmp_path, {"jobs": [row | {"job_id": 6}, row | change]}))

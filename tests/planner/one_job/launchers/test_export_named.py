@@ -104,7 +104,7 @@ def test_the_host_list_is_in_slurms_form() -> None:
 def test_host_files_are_in_the_order_of_the_ranks(plan: Plan) -> None:
     layout = lay_out(plan, "test")
     export = export_hosts(plan, ExportContext(script="x.py"))
-    hosts, slots, ranks = (file.text.splitlines() for file in export.files)
+    hosts, slots, ranks = (file.text.splitlines() for file in export.files[:3])
     by_rank = {device.rank: device.host for device in plan.devices}
     assert hosts == [by_rank[node.ranks[0]] for node in layout.nodes]
     assert slots == [f"{host} slots={len(node.ranks)}" for host, node in zip(hosts, layout.nodes, strict=True)]
@@ -112,6 +112,18 @@ def test_host_files_are_in_the_order_of_the_ranks(plan: Plan) -> None:
         assert line == f"rank {rank}={by_rank[rank]} slot={layout.places[rank][1]}"
     assert "Megatron" in export.notes[0]
     assert any(note.startswith("torchrun") for note in export.notes) == layout.node_major
+
+
+def test_gpus_of_partly_used_nodes_are_set_on_every_host() -> None:
+    devices = tuple(
+        replace(device, index=(2, 5, 6, 7)[place % 4], node=place // 4, host=f"gpu{place // 4}")
+        for place, device in enumerate(HOMOGENEOUS.devices)
+    )
+    export = export_hosts(replace(HOMOGENEOUS, devices=devices), ExportContext(script="x.py"))
+    (setting,) = (file.text for file in export.files if file.name.endswith(".gpus.sh"))
+    for node in range(len(devices) // 4):
+        assert f"  gpu{node}) export CUDA_VISIBLE_DEVICES=2,5,6,7 NODE_RANK={node} RANKS_HERE=4 ;;" in setting
+    assert any("--include=" in note and "gpu0:2,5,6,7" in note for note in export.notes)
 
 
 def test_nodes_without_names_have_no_host_file() -> None:

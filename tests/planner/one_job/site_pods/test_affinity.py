@@ -14,7 +14,7 @@ from planner.one_job.site_pods.affinity import (
     nearest_affinity,
     read_database,
 )
-from planner.one_job.site_pods.placing import PodWishes, affinity_of
+from planner.one_job.site_pods.placing import PodWishes, affinity_of, database
 from profiles.errors import InputError
 from tests.planner.one_job.site_pods.pod_examples import job_of, plan, price
 
@@ -78,6 +78,14 @@ def test_wrong_databases(tmp_path: Path, text: str, said: str) -> None:
         read_database(path)
     assert said in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_database_may_begin_without_rows_and_says_nothing_then(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("device,r1,r2,j_dp,j_pp\n\n# none yet,,,,\n", encoding="utf-8")
+    assert read_database(path) == ()
+    with pytest.raises(InputError, match="found no row"):
+        database(path)
 
 
 def test_the_estimator_says_which_way_gains() -> None:

@@ -15,6 +15,7 @@ from estimator.pricing.evaluate import evaluate
 from planner.one_job.validation import columns
 from planner.one_job.validation.columns import COLUMNS, DEGREES, RunRow
 from planner.one_job.validation.measured import measured_of, measured_time_s
+from planner.one_job.validation.model import load_reference
 from planner.one_job.validation.prepared import PreparedRun
 from planner.one_job.validation.rows import parse_table, read_table
 from planner.one_job.validation.run import predict_rows
@@ -93,6 +94,10 @@ def test_what_is_wrong_is_told_with_its_place(text: str, expected: str) -> None:
         _rows(text)
     assert str(told.value).startswith("runs.csv")
     assert expected in str(told.value)
+
+
+def test_a_model_of_a_name_that_no_file_can_have_is_none() -> None:
+    assert load_reference("x" * 3000) is None
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:

@@ -1,0 +1,227 @@
+"""The best placement of a job on partly used machines, what the same job takes on whole ones, and other ways.
+
+Plans are searched on whole machines (as if they were free) and on the GPUs of the ways that look best; each plan is
+tried on every way. On one machine, or as few as whole ones would be, where that is free; else where an iteration takes
+least; of equal times the way that opens fewest idle machines and leaves fewest GPUs in pieces.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.recipe import Setup
+from planner.many_jobs.placement.machines.choices import Choice, enumerate_choices, fewest_machines
+from planner.many_jobs.placement.machines.occupied import Machine, Occupied
+from planner.many_jobs.placement.machines.rules import RULES, choose_by
+from planner.many_jobs.placement.machines.seating import Seated, improve, ranks_of, reseat, seat
+from planner.many_jobs.placement.pods_plan import plan_for_pods
+from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
+from planner.one_job.search.mixed.space import pricing_of
+from planner.one_job.search.spaces.request import SearchRequest
+from planner.one_job.site_pods.least_time import Evaluate
+from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
+
+EQUAL_TIME = 5e-3
+"""Times nearer to each other than this share are as good."""
+MOST_SEARCHED = 2
+"""On so many ways the plan is searched anew, those that look best by the plans that there are."""
+MOST_IMPROVED, FEW_IMPROVED = 4, 2
+"""Of so many ways the ranks are exchanged, where plans are searched and where they are given."""
+FEW_PRICED = 8
+"""Plans that are priced in a search on a way's GPUs."""
+
+Kind = tuple[str, str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOnMachines:
+    """What is placed: a request for a plan on the whole cluster, and how many devices the job wants. `end_s` is when it
+    ends, in seconds from now, where somebody said how long it trains."""
+
+    request: SearchRequest
+    devices: int
+    evaluate: Evaluate
+    end_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """The job on whole machines of one kind, as if they were free."""
+
+    across: Across
+    machines: int
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of an iteration."""
+        return self.across.best.time_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherWay:
+    """What a known rule chooses, and its plan (None: none of those that there are fits there)."""
+
+    name: str
+    choice: Choice
+    seated: Seated | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """The best placement, what whole machines would take (None: the cluster has too few, or no plan fits), and the
+    `plans` that were tried everywhere. `looked_at` ways were priced, which are `complete` where nothing that prices
+    tell apart was left out."""
+
+    seated: Seated
+    whole: Whole | None
+    plans: tuple[Setup, ...]
+    looked_at: int
+    complete: bool
+
+
+def job_on(request: SearchRequest, devices: int) -> JobOnMachines:
+    """Return a job with what prices its plans."""
+    return JobOnMachines(
+        request=request, devices=devices, evaluate=partial(evaluate, pricing=pricing_of(request.spaces))
+    )
+
+
+def by_kind(machines: Sequence[Machine], types: Sequence[str] = ()) -> Mapping[Kind, tuple[Machine, ...]]:
+    """Return machines of one site, device type and size together, of these device types (empty: of any)."""
+    kinds: defaultdict[Kind, list[Machine]] = defaultdict(list)
+    for machine in machines:
+        if not types or machine.device in types:
+            kinds[machine.kind].append(machine)
+    return {kind: tuple(members) for kind, members in kinds.items()}
+
+
+def plan_whole(job: JobOnMachines, machines: Sequence[Machine]) -> Whole | None:
+    """Return the plan on as few whole machines of these, which are of one kind, as hold the job, as near as can be;
+    None where there are too few, or no plan fits."""
+    size = machines[0].size
+    number = -(-job.devices // size)
+    if len(machines) < number:
+        return None
+    near = _nearest(machines, number)
+    free = [
+        DeviceSlot(site=one.site, node=one.node, index=index, group=one.group, device=one.device)
+        for one in near
+        for index in range(size)
+    ]
+    across = _search(job, free[: job.devices])
+    return None if across is None else Whole(across=across, machines=number)
+
+
+def _nearest(machines: Sequence[Machine], number: int) -> list[Machine]:
+    """So many machines of the smallest part of the tree that has them, the first such."""
+    depth = len(machines[0].parts)
+    for level in range(depth):
+        parts: defaultdict[tuple[int, ...], list[Machine]] = defaultdict(list)
+        for machine in machines:
+            parts[machine.parts[level:]].append(machine)
+        enough = [members for members in parts.values() if len(members) >= number]
+        if enough:
+            return enough[0][:number]
+    return list(machines[:number])
+
+
+def place_on(
+    job: JobOnMachines, machines: Sequence[Machine], state: Occupied, whole: Whole | None, plans: Sequence[Setup] = ()
+) -> Placed | None:
+    """Return the best placement of a job on free GPUs of machines of one kind, by `plans` and that on `whole`, and
+    unless `plans` are given by plans searched on the ways that look best; None where no plan fits, or too few are
+    free."""
+    ways, complete = enumerate_choices(machines, job.devices, state.comes_free_s, end_s=job.end_s)
+    if not ways:
+        return None
+    tried = [*plans] if plans else [*_whole_plans(whole)]
+    if not plans:
+        tried += _plans_on(job, [ways[0]], tried)
+    seated = _seat_all(job, tried, ways)
+    if not plans and seated:
+        near = [one.choice for one in seated if one.choice is not ways[0]][: MOST_SEARCHED - 1]
+        more = _plans_on(job, near, tried)
+        if more:
+            tried += more
+            seated = _seat_all(job, tried, ways)
+    if not seated:
+        return None
+    best = _best([improve(one, job.evaluate) for one in seated[: FEW_IMPROVED if plans else MOST_IMPROVED]])
+    return Placed(seated=best, whole=whole, plans=tuple(tried), looked_at=len(ways), complete=complete)
+
+
+def _whole_plans(whole: Whole | None) -> Iterator[Setup]:
+    if whole is not None:
+        yield whole.across.best.setup
+
+
+def _plans_on(job: JobOnMachines, ways: Sequence[Choice], known: Sequence[Setup]) -> list[Setup]:
+    """The plans that a search finds on each way, but for those that differ from one that is known in places alone."""
+    plans: list[Setup] = []
+    for way in ways:
+        across = _search(job, [slot for machine, count in way.takes for slot in machine.slots(count)])
+        if across is None:
+            continue
+        setup = across.best.setup
+        stands = [slot for stage in setup.stages for slot in stage.slots]
+        if all(
+            ranks_of(other) != len(stands) or reseat(other, stands, setup.cluster) != setup
+            for other in (*known, *plans)
+        ):
+            plans.append(setup)
+    return plans
+
+
+def _search(job: JobOnMachines, slots: Sequence[DeviceSlot]) -> Across | None:
+    request = on_devices(job.request, slots)
+    in_pods = plan_for_pods(request, slots)
+    return plan_across(request, most=FEW_PRICED) if in_pods is None else in_pods
+
+
+def _seat_all(job: JobOnMachines, plans: Sequence[Setup], ways: Sequence[Choice]) -> list[Seated]:
+    """Each way with the plan that is fastest there, in the order of choosing."""
+    seated = []
+    for way in ways:
+        tried = [one for plan in plans for one in [seat(plan, way, job.evaluate)] if one is not None]
+        if tried:
+            seated.append(min(tried, key=lambda one: one.time_s))
+    least_s = min((one.time_s for one in seated), default=0.0)
+    return sorted(seated, key=lambda one: _key(one, least_s))
+
+
+def _best(seated: Sequence[Seated]) -> Seated:
+    least_s = min(one.time_s for one in seated)
+    return min(seated, key=lambda one: _key(one, least_s))
+
+
+def _key(seated: Seated, least_s: float) -> tuple[bool, float, int, int, float]:
+    """Near the least time: what it leaves behind; else the time."""
+    near = seated.time_s <= least_s * (1 + EQUAL_TIME)
+    choice = seated.choice
+    return not near, 0.0 if near else seated.time_s, choice.opened, choice.fragments, seated.time_s
+
+
+def other_rules(
+    job: JobOnMachines, machines: Sequence[Machine], state: Occupied, placed: Placed
+) -> tuple[OtherWay, ...]:
+    """Return what each of the simulator's rules would choose, with the plan of those that were tried that is fastest
+    there, its ranks in the best order that is found."""
+    if fewest_machines(machines, job.devices) is None:
+        return ()
+    ways = []
+    by_key: dict[object, Seated | None] = {placed.seated.choice.key: placed.seated}
+    for name in RULES:
+        choice = choose_by(
+            name, machines, job.devices, state.comes_free_s, model=job.request.reference, end_s=job.end_s
+        )
+        if choice is None:
+            continue
+        if choice.key not in by_key:
+            seated = _seat_all(job, placed.plans, [choice])
+            by_key[choice.key] = improve(seated[0], job.evaluate) if seated else None
+        ways.append(OtherWay(name=name, choice=choice, seated=by_key[choice.key]))
+    return tuple(ways)

@@ -1,0 +1,309 @@
+"""A job on single free GPUs of partly used machines: which, in which order, against every way there is."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator.frontends.load import load_any_model
+from planner import api
+from planner.cli.main import main
+from planner.many_jobs.placement.machines.choices import (
+    choice_of,
+    enumerate_choices,
+    fewest_machines,
+    partitions,
+    seat_parts,
+)
+from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
+from planner.many_jobs.placement.machines.placing import by_kind, job_on, place_on, plan_whole
+from planner.many_jobs.placement.machines.rules import RULES, choose_by
+from planner.many_jobs.placement.machines.seating import improve, seat
+from planner.one_job.search.spaces.request import read_search
+from planner.shared.inputs import place_of
+from planner.shared.options.place import PlaceOptions
+from profiles.errors import InputError, NothingFits
+from profiles.records import replace
+from tests.documents import document_of
+from tests.oracles.machines_oracle import brute_least_time
+
+THIN = """\
+schema: cellplan.cluster/1
+sites:
+  - name: north
+    nodes:
+      - {count: 4, device: a100-80gb, devices: 4, names: "n[1-4]", nics: {count: 1, link: ethernet-25g}}
+    fabric: {link: ethernet-25g}
+"""
+
+
+def machine(
+    node: int, free: tuple[int, ...], *, size: int = 4, jobs: dict[str, tuple[int, ...]] | None = None
+) -> Machine:
+    """A machine with these GPUs free."""
+    return Machine(
+        site="north", node=node, host=f"n{node + 1}", group=0, device="a100-80gb", size=size, island=size, parts=(),
+        free=free, jobs=jobs or {},
+    )  # fmt: skip
+
+
+def _ground(folder: Path, free: list[int], devices: int, **more: Any) -> tuple[PlaceOptions, Occupied]:
+    """Options of a small job on four machines of four, so many of each free, and what they are read as."""
+    (folder / "c.yaml").write_text(THIN, encoding="utf-8")
+    lines = ["NODELIST GRES GRES_USED STATE"]
+    for number, count in enumerate(free, 1):
+        held = f"gpu:a100:{4 - count}(IDX:{f'0-{3 - count}' if count < 3 else '0'})" if count < 4 else "gpu:a100:0"
+        lines.append(f"n{number} gpu:a100:4 {held} {'idle' if count == 4 else 'mixed'}")
+    (folder / "sinfo.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options = PlaceOptions(
+        model="gpt-tiny",
+        cluster=str(folder / "c.yaml"),
+        devices=devices,
+        free=folder / "sinfo.txt",
+        global_batch=60,
+        **more,
+    )
+    model = load_any_model(options.model, options.user_code)
+    return options, read_occupied(place_of(options.cluster, model, options, store=None), options)
+
+
+DEGREES = ((1, 3, 1), (1, 4, 1), (1, 2, 2), (2, 2, 1), (2, 3, 1), (1, 3, 2))
+"""pp, dp and tp of the plans that are tried in every way."""
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_choice_of_gpus_and_no_order_is_faster(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    pp, dp, tp = DEGREES[seed % len(DEGREES)]
+    devices = pp * dp * tp
+    while True:
+        free = [rng.choice((0, 1, 1, 2, 3)) for _ in range(4)]
+        if devices <= sum(free) <= 7:
+            break
+    options, state = _ground(tmp_path, free, devices, pp=pp, dp=dp, tp=tp)
+    model = load_any_model(options.model, options.user_code)
+    request = read_search(replace(options, schedule=("1f1b",)), store=None, model=model, place=state.cluster)
+    job = job_on(request, devices)
+    (machines,) = by_kind(state.machines).values()
+    placed = place_on(job, machines, state, plan_whole(job, machines))
+    assert placed is not None
+    for plan in placed.plans:
+        ways, _ = enumerate_choices(machines, devices, state.comes_free_s)
+        seated = [one for way in ways for one in [seat(plan, way, job.evaluate)] if one is not None]
+        times = [improve(one, job.evaluate).time_s for one in seated]
+        least = brute_least_time(plan, machines, job.evaluate)
+        assert least is not None
+        if fewest_machines(machines, devices) == 1:
+            # On one machine where it fits, whatever else is as fast.
+            assert {len(way.takes) for way in ways} == {1}
+        else:
+            assert min(times) <= least * (1 + 2e-4)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(1, 12))
+def test_every_rule_gives_each_free_gpu_once(free: list[int], devices: int) -> None:
+    machines = [machine(node, tuple(range(4 - count, 4))) for node, count in enumerate(free)]
+    if sum(free) < devices:
+        assert fewest_machines(machines, devices) is None
+        return
+    for rule in RULES:
+        choice = choose_by(rule, machines, devices, lambda _: None, model="gpt-tiny")
+        assert choice is not None
+        assert sum(choice.shape) == devices
+        slots = [slot for one, count in choice.takes for slot in one.slots(count)]
+        assert len(set(slots)) == devices
+        assert all(slot.index in machines[slot.node].free for slot in slots)
+    for choice in enumerate_choices(machines, devices, lambda _: None)[0]:
+        assert sum(choice.shape) == devices
+        assert all(count <= len(one.free) for one, count in choice.takes)
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_partitions_are_all_there_are(devices: int, caps: list[int]) -> None:
+    caps = sorted(caps, reverse=True)
+    counts: list[tuple[int, ...]] = [()]
+    for cap in caps:
+        counts = [(*before, part) for before in counts for part in range(1, cap + 1)]
+    brute = {parts for parts in counts if sum(parts) == devices and list(parts) == sorted(parts, reverse=True)}
+    assert set(partitions(devices, caps)) == brute
+
+
+def test_between_equal_machines_those_whose_jobs_end_together() -> None:
+    machines = [machine(node, (2, 3)) for node in range(4)]
+    ends = {0: 100.0, 1: 5000.0, 2: 90.0, 3: 4000.0}
+    choice = seat_parts((2, 2), machines, lambda one: ends[one.node])
+    assert {one.node for one, _ in choice.takes} == {0, 2}
+    timed = seat_parts((2, 2), machines, lambda one: ends[one.node], end_s=4500.0)
+    assert {one.node for one, _ in timed.takes} == {1, 3}
+
+
+def test_gpus_of_one_island_are_taken_together() -> None:
+    halves = replace(machine(0, (1, 2, 3, 4, 5), size=8), island=4)
+    assert [slot.index for slot in halves.slots(2)] == [4, 5]
+    assert [slot.index for slot in halves.slots(3)] == [1, 2, 3]
+    assert [slot.index for slot in halves.slots(4)] == [1, 2, 3, 4]
+
+
+def test_a_choice_names_its_machines_once() -> None:
+    assert choice_of([(machine(1, (3,)), 1), (machine(0, (2, 3)), 2)]).shape == (2, 1)
+
+
+# The command
+
+
+def _files(folder: Path, jobs: str, *, used: str = "3(IDX:1,4-5) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)") -> dict[str, str]:
+    (folder / "c.yaml").write_text(THIN.replace("devices: 4", "devices: 8"), encoding="utf-8")
+    rows = [f"n{number} gpu:a100:8 gpu:a100:{held} mixed" for number, held in enumerate(used.split(), 1)]
+    (folder / "sinfo.txt").write_text("\n".join(["NODELIST GRES GRES_USED STATE", *rows]) + "\n", encoding="utf-8")
+    (folder / "jobs").write_text(f"job|hosts|end|gpus|movable|lost\n{jobs}", encoding="utf-8")
+    return {"cluster": str(folder / "c.yaml"), "free": str(folder / "sinfo.txt"), "running": str(folder / "jobs")}
+
+
+JOBS = "71|n2|7200|0-3|yes|0\n72|n1|90000|1,4-5|yes|600\n73|n3|3600|0-3,7|no|\n74|n4|100|0-6|yes|\n"
+
+
+def _place(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> dict[str, Any]:
+    files = {key: value for key, value in _files(folder, jobs).items() if key not in more}
+    options = {key: Path(value) if key in ("free", "running") else value for key, value in files.items()} | more
+    options = {key: value for key, value in options.items() if value is not None}
+    options |= {"now": 300.0} if "running" in options else {}
+    options |= {"dp": 12} if devices == 12 else {}
+    return api.place(PlaceOptions(model="gpt-tiny", devices=devices, global_batch=24, tp=1, **options))
+
+
+def test_the_answer_has_gpus_ranks_times_and_what_is_left(tmp_path: Path) -> None:
+    found = _place(tmp_path, move=2, output=tmp_path / "plan.json")
+    score = found["score"]["machines"]
+    assert sum(score["shape"]) == 12
+    free = {"n1": [0, 2, 3, 6, 7], "n2": [4, 5, 6, 7], "n3": [4, 5, 6], "n4": [7]}
+    assert all(one["free_before"] == free[one["name"]] for one in found["machines"])
+    given_to = {
+        (one["node"], device["index"]): device["rank"] for one in found["machines"] for device in one["devices"]
+    }
+    assert all(given_to[device["node"], device["index"]] == device["rank"] for device in found["plan"]["devices"])
+    assert score["whole"]["machines"] == 2
+    assert score["before"] == {"idle_machines": 0, "fragments": 13, "fragmented_machines": 4}
+    assert score["after"]["fragments"] == 1
+    assert found["score"]["iteration_time_s"] == score["iteration_time_s"] >= score["whole"]["iteration_time_s"] * 0.99
+    assert any("end has passed" in note and "74" in note for note in score["notes"])
+    # What is written is read again, on the very same GPUs.
+    plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    assert plan["devices"] == found["plan"]["devices"]
+
+
+def test_waiting_for_whole_machines_is_faster_and_pays(tmp_path: Path) -> None:
+    starts = _place(tmp_path)["waiting"]["starts"]
+    assert len(starts) > 1
+    first, later = starts[0], starts[1]
+    assert later["shape"] == [8, 4]
+    gain = 1 - later["iteration_time_s"] / first["iteration_time_s"]
+    assert later["pays_beyond_s"] == pytest.approx(later["wait_s"] / gain)
+    assert "74" in later["jobs"]
+
+
+def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
+    (room,) = _place(tmp_path, move=1)["moves"]
+    # n4's job loses 7 * 60 device-seconds, n1's 3 * 660, n2's 4 * 60; n3's stays.
+    assert [one["job"] for one in room["jobs"]] == ["71"]
+    assert room["lost_device_hours"] == pytest.approx(4 * 60 / 3600)
+    assert room["shape"] == [8, 4]
+    assert sum(room["jobs"][0]["to"].values()) == 4
+    assert "scontrol requeuehold 71" in room["slurm"]
+    assert "/namespaces/default/pods/71/eviction" in room["kubernetes"][0]
+    assert room["wins_s"] > 0
+    stay = JOBS.replace("|yes|", "|no|")
+    assert _place(tmp_path, jobs=stay, move=3)["moves"] == []
+
+
+@pytest.mark.parametrize(
+    ("jobs", "match"),
+    [
+        ("7|n1|9000|8|yes|\n", "GPU 8 of n1: found GPU 8, expected an index from 0 to 7"),
+        ("7|n1|9000|1|yes|\n8|n1|9000|1,4|yes|\n", "job 8: GPU 1 of n1: found job 7 on it, too"),
+        ("7|n1|9000|1|maybe|\n", "movable: found 'maybe', expected yes or no"),
+        ("7|n1|9000|1-|yes|\n", "gpus: found '1-', expected indices"),
+        ("7|n[1-3]|9000|1/2|yes|\n", "expected indices for each of 3 hosts"),
+        ("7|n1|9000|1|yes|soon\n", "lost: found 'soon', expected seconds"),
+    ],
+)
+def test_wrong_jobs_are_refused(tmp_path: Path, jobs: str, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        _place(tmp_path, jobs=jobs)
+
+
+def test_a_held_gpu_that_the_node_lacks_is_refused(tmp_path: Path) -> None:
+    files = _files(tmp_path, JOBS, used="3(IDX:1,4,9) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)")
+    with pytest.raises(InputError, match="node n1, GRES_USED: found GPU 9, expected an index from 0 to 7"):
+        api.place(
+            PlaceOptions(
+                model="gpt-tiny", cluster=files["cluster"], devices=4, free=Path(files["free"]), global_batch=8
+            )
+        )
+
+
+def test_too_few_free_says_fewer_and_later(tmp_path: Path) -> None:
+    with pytest.raises(
+        NothingFits, match=r"16 devices wanted, 13 free now: 3 too few; 20 are in .* h, when job 74 ends"
+    ):
+        _place(tmp_path, 16)
+    with pytest.raises(NothingFits, match=r"--devices 1[0-3] would do, on 5"):
+        _place(tmp_path, 16)
+
+
+def test_moves_want_the_jobs_that_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--move: found no --running"):
+        _place(tmp_path, running=None, move=1)
+    with pytest.raises(InputError, match=r"--move: found 4, expected 1 to 3"):
+        _place(tmp_path, move=4)
+
+
+def test_a_job_that_fits_on_one_machine_takes_the_tightest(tmp_path: Path) -> None:
+    found = _place(tmp_path, 3, running=None)
+    assert [one["name"] for one in found["machines"]] == ["n3"]
+    assert found["score"]["machines"]["after"]["fragmented_machines"] == 3
+
+
+def test_the_document_is_by_its_schema_and_the_words_say_when_and_whom(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = _files(tmp_path, JOBS)
+    line = ["place", "gpt-tiny", "--devices", "12", "--dp", "12", "--tp", "1", "--global-batch", "24", "--now", "300"]
+    line += [word for key, value in files.items() for word in (f"--{key}", value)]
+    line += ["--move", "2", "--train-samples", "1G", "-o", str(tmp_path / "plan.json")]
+    document = document_of(line, 0, capsys)
+    assert document["waiting"]["best"] == len(document["waiting"]["starts"]) - 1
+    assert main(line) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "on 5 + 4 + 3:" in said
+    assert re.search(r"now on 5 \+ 4 \+ 3: \S+ m?s an iteration; on 8 \+ 4 from \d\d:\d\d, in 1 min", said)
+    assert "of training wait" in said
+    assert "scontrol requeuehold 71" in said
+    assert main(["estimate", "--plan", str(tmp_path / "plan.json"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["estimate"]["iteration_time_s"] == document["score"]["iteration_time_s"]
+    taken = {(one["host"], one["index"]) for one in document["plan"]["devices"]}
+    assert {(one["host"], one["index"]) for one in again["plan"]["devices"]} == taken
+
+
+def test_whole_machines_are_placed_as_before(tmp_path: Path) -> None:
+    files = _files(tmp_path, "", used="0 0 5(IDX:0-3,7) 7(IDX:0-6)")
+    found = api.place(
+        PlaceOptions(
+            model="gpt-tiny",
+            cluster=files["cluster"],
+            devices=16,
+            free=Path(files["free"]),
+            global_batch=16,
+            dp=16,
+            tp=1,
+        )
+    )
+    assert "machines" not in found
+    assert {device["host"] for device in found["plan"]["devices"]} == {"n1", "n2"}
