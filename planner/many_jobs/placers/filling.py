@@ -31,22 +31,19 @@ def best_fit(free: Sequence[int], nodes: Iterable[int], wanted: int) -> NodeCoun
     >>> best_fit((3, 4, 2, 8), range(4), 2), best_fit((3, 4, 2, 8), range(4), 11)
     (((2, 2),), ((3, 8), (0, 3)))
     """
-    left = [node for node in nodes if free[node]]
     chosen = []
-    while wanted:
-        enough = [node for node in left if free[node] >= wanted]
-        if not left:
-            return None
-        if enough:
-            node = min(enough, key=lambda node: (free[node], node))
-        else:
-            node = min(left, key=lambda node: (-free[node], node))
-        left.remove(node)
-        chosen.append((node, min(free[node], wanted)))
-        wanted -= chosen[-1][1]
-    return tuple(chosen)
+    order = largest_first(free, nodes)
+    for place, node in enumerate(order):
+        if free[node] >= wanted:
+            # The greatest is enough: of those that are, the one with the fewest.
+            enough = (other for other in order[place:] if free[other] >= wanted)
+            chosen.append((min(enough, key=lambda other: (free[other], other)), wanted))
+            return tuple(chosen)
+        chosen.append((node, free[node]))
+        wanted -= free[node]
+    return None
 
 
-def fewest_largest(free: Sequence[int], nodes: Iterable[int]) -> list[int]:
+def largest_first(free: Sequence[int], nodes: Iterable[int]) -> list[int]:
     """Return the nodes with something free, those with the most first, of equal ones the first."""
     return sorted((node for node in nodes if free[node]), key=lambda node: (-free[node], node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.many_jobs.jobs.records import NodeCounts
-from planner.many_jobs.placers.filling import best_fit, fewest_largest, fill
+from planner.many_jobs.placers.filling import best_fit, fill, largest_first
 from planner.many_jobs.placers.records import FreeNodes, Request
 
 
@@ -24,5 +24,5 @@ class Gandiva:
         idle = [node for node, count in enumerate(free) if count == size]
         if len(idle) * size >= wanted:
             return tuple(fill(free, idle, wanted))
-        chosen = best_fit(free, fewest_largest(free, range(len(free))), wanted)
+        chosen = best_fit(free, largest_first(free, range(len(free))), wanted)
         return chosen or ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 from planner.many_jobs.jobs.records import NodeCounts
@@ -23,13 +24,11 @@ class NearEnds:
         end_s = request.predicted_end_s
         if end_s is None:
             return chosen
-        taken: list[tuple[int, int]] = []
-        for node, count in chosen:
-            used = {other for other, _ in taken}
-            alike = [other for other, left in enumerate(free) if left == free[node] and other not in used]
-            near = min(alike, key=lambda other: (_apart_s(nodes.last_end_s(other), end_s), other))
-            taken.append((near, count))
-        return tuple(taken)
+        nearest: dict[int, Iterator[int]] = {}
+        for count in {free[node] for node, _ in chosen}:
+            alike = (node for node, left in enumerate(free) if left == count)
+            nearest[count] = iter(sorted(alike, key=lambda node: (_apart_s(nodes.last_end_s(node), end_s), node)))
+        return tuple((next(nearest[free[node]]), count) for node, count in chosen)
 
 
 def _apart_s(last_s: float | None, end_s: float) -> float:

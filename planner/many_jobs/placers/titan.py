@@ -9,7 +9,7 @@ from typing import get_args
 from estimator.communication.phases import Algorithm, bytes_across, collective_phases
 from estimator.communication.rank_order import MOST_EXACT, best_order
 from planner.many_jobs.jobs.records import NodeCounts
-from planner.many_jobs.placers.filling import fewest_largest
+from planner.many_jobs.placers.filling import largest_first
 from planner.many_jobs.placers.records import FreeNodes, Request
 
 
@@ -30,7 +30,7 @@ class Titan:
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         """As `Placer`."""
         free, size, wanted = nodes.free, request.size, request.devices
-        parts = fewest_largest(free, (node for node, count in enumerate(free) if count < size))
+        parts = largest_first(free, (node for node, count in enumerate(free) if count < size))
         beside = sum(free[node] for node in parts)
         opened = -(-max(0, wanted - beside) // size)
         idle = [node for node, count in enumerate(free) if count == size][:opened]

@@ -1,0 +1,50 @@
+"""The bench of partly used machines: what it counts, on a trace that can be counted by hand."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from bench.machines.__main__ import main
+from bench.machines.replay import MODELS, read_jobs, replay, vectors
+
+COLUMNS = "job_id submit_time_s duration_s gpus nodes cpus mem_gb user vc_or_department job_type_or_name status queue_s"
+HEADER = COLUMNS.replace(" ", ",") + "\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "philly.csv"
+    path.write_text(HEADER + "a,0,100,6,,,,,,,,\nb,10,50,6,,,,,,,,\nc,20,40,4,,,,,,,,\n", encoding="utf-8")
+    return path
+
+
+def test_two_rules_by_hand(trace: Path) -> None:
+    jobs = read_jobs(trace, 0)
+    assert [job.devices for job in jobs] == [6, 6, 4]
+    assert {job.workload.model for job in jobs} <= set(MODELS)
+    best, titan = replay(jobs, "best-fit"), replay(jobs, "titan")
+    # Six and six on nodes of their own, and four on a third; or four on what the two leave, two and two.
+    assert best.nodes == pytest.approx((100 + 50 + 40) / 100)
+    assert titan.nodes == pytest.approx((100 + 50) / 100)
+    assert best.traffic == best.scattered == 0
+    assert titan.scattered == pytest.approx(1 / 3)
+    assert titan.traffic == pytest.approx(40 * 1.0 / 100)
+    assert titan.traffic_in_node_order == pytest.approx(40 * 2.0 / 100)
+
+
+def test_traffic_of_titans_example() -> None:
+    assert vectors((3, 1))[0] == pytest.approx(3 / 2)
+    assert list(vectors((2, 2))) == pytest.approx([1.0, 2.0])
+
+
+def test_the_command_prints_a_row_for_each_rule(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace.rename(trace.with_name("philly.csv.gz"))
+    path = trace.with_name("philly.csv.gz")
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    main(["traces", "--data", str(path.parent), "--rules", "best-fit,titan"])
+    printed = capsys.readouterr().out
+    assert "| titan | 1.5 |" in printed
+    assert "174, 11.7, 1.65" in printed
