@@ -19,7 +19,10 @@ class LaterOptions(Options):
 
     running: Annotated[
         Path | None,
-        LATER("the jobs that run, `squeue --json` or a CSV of job,hosts,end: start now, or wait for one to end?"),
+        LATER(
+            "the jobs that run, `squeue --json` or a CSV of job,hosts,end (and gpus,movable,lost): start now, or wait"
+            " for one to end?"
+        ),
     ] = None
     jct: Annotated[
         Path | None,

@@ -7,6 +7,7 @@ when the others' do.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -44,9 +45,13 @@ class Choice:
         return sum(len(machine.free) - count for machine, count in self.takes)
 
     @property
-    def key(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """What its price depends on."""
-        return tuple((machine.parts, count) for machine, count in self.takes)
+    def key(self) -> tuple[object, ...]:
+        """What its price depends on: where its machines are, and how many GPUs each gives of each of its islands."""
+        return tuple(
+            (machine.kind, machine.parts, tuple(Counter(slot.index // machine.island for slot in slots).items()))
+            for machine, count in self.takes
+            for slots in (machine.slots(count),)
+        )
 
 
 def choice_of(takes: Sequence[tuple[Machine, int]]) -> Choice:

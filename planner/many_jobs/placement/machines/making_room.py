@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from estimator.pricing.upkeep import HOUR_S
@@ -132,7 +134,7 @@ def _moved(
 def slurm_lines(room: MadeRoom) -> tuple[str, ...]:
     """Return the commands that stop the jobs, give their GPUs back, and let them start again once the new one has its
     own (scontrol(1))."""
-    jobs = ",".join(moved.job for moved in room.moved)
+    jobs = shlex.quote(",".join(moved.job for moved in room.moved))
     return (f"scontrol suspend {jobs}", f"scontrol requeuehold {jobs}", f"scontrol release {jobs}")
 
 
@@ -145,7 +147,6 @@ def kubernetes_lines(room: MadeRoom) -> tuple[str, ...]:
 def _eviction(job: str) -> str:
     namespace, _, pod = job.rpartition("/")
     namespace = namespace or "default"
-    body = (
-        '{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"' + pod + '","namespace":"' + namespace + '"}}'
-    )
-    return f"echo '{body}' | kubectl create --raw /api/v1/namespaces/{namespace}/pods/{pod}/eviction -f -"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    return f"echo {shlex.quote(json.dumps(body))} | kubectl create --raw {shlex.quote(path)} -f -"

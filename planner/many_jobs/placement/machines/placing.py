@@ -16,12 +16,11 @@ from estimator.pricing.recipe import Setup
 from planner.many_jobs.placement.machines.choices import Choice, enumerate_choices, fewest_machines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
-from planner.many_jobs.placement.machines.seating import Seated, improve, ranks_of, reseat, seat
+from planner.many_jobs.placement.machines.seating import Seated, Seats, ranks_of, reseat
 from planner.many_jobs.placement.pods_plan import plan_for_pods
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
 from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.request import SearchRequest
-from planner.one_job.site_pods.least_time import Evaluate
 from profiles.cluster import DeviceSlot
 from profiles.records import dataclass
 
@@ -39,12 +38,12 @@ Kind = tuple[str, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class JobOnMachines:
-    """What is placed: a request for a plan on the whole cluster, and how many devices the job wants. `end_s` is when it
-    ends, in seconds from now, where somebody said how long it trains."""
+    """What is placed: a request for a plan on the whole cluster, how many devices the job wants, and what prices plans
+    on ways. `end_s` is when it ends, in seconds from now, where somebody said how long it trains."""
 
     request: SearchRequest
     devices: int
-    evaluate: Evaluate
+    seats: Seats
     end_s: float | None = None
 
 
@@ -86,7 +85,7 @@ class Placed:
 def job_on(request: SearchRequest, devices: int) -> JobOnMachines:
     """Return a job with what prices its plans."""
     return JobOnMachines(
-        request=request, devices=devices, evaluate=partial(evaluate, pricing=pricing_of(request.spaces))
+        request=request, devices=devices, seats=Seats(partial(evaluate, pricing=pricing_of(request.spaces)))
     )
 
 
@@ -143,14 +142,14 @@ def place_on(
         tried += _plans_on(job, [ways[0]], tried)
     seated = _seat_all(job, tried, ways)
     if not plans and seated:
-        near = [one.choice for one in seated if one.choice is not ways[0]][: MOST_SEARCHED - 1]
+        near = [one.choice for _, one in seated if one.choice is not ways[0]][: MOST_SEARCHED - 1]
         more = _plans_on(job, near, tried)
         if more:
             tried += more
             seated = _seat_all(job, tried, ways)
     if not seated:
         return None
-    best = _best([improve(one, job.evaluate) for one in seated[: FEW_IMPROVED if plans else MOST_IMPROVED]])
+    best = _best([job.seats.improve(plan, one) for plan, one in seated[: FEW_IMPROVED if plans else MOST_IMPROVED]])
     return Placed(seated=best, whole=whole, plans=tuple(tried), looked_at=len(ways), complete=complete)
 
 
@@ -182,15 +181,15 @@ def _search(job: JobOnMachines, slots: Sequence[DeviceSlot]) -> Across | None:
     return plan_across(request, most=FEW_PRICED) if in_pods is None else in_pods
 
 
-def _seat_all(job: JobOnMachines, plans: Sequence[Setup], ways: Sequence[Choice]) -> list[Seated]:
-    """Each way with the plan that is fastest there, in the order of choosing."""
+def _seat_all(job: JobOnMachines, plans: Sequence[Setup], ways: Sequence[Choice]) -> list[tuple[Setup, Seated]]:
+    """Each way with the plan that is fastest there, and how it sits, in the order of choosing."""
     seated = []
     for way in ways:
-        tried = [one for plan in plans for one in [seat(plan, way, job.evaluate)] if one is not None]
+        tried = [(plan, one) for plan in plans for one in [job.seats.seat(plan, way)] if one is not None]
         if tried:
-            seated.append(min(tried, key=lambda one: one.time_s))
-    least_s = min((one.time_s for one in seated), default=0.0)
-    return sorted(seated, key=lambda one: _key(one, least_s))
+            seated.append(min(tried, key=lambda pair: pair[1].time_s))
+    least_s = min((one.time_s for _, one in seated), default=0.0)
+    return sorted(seated, key=lambda pair: _key(pair[1], least_s))
 
 
 def _best(seated: Sequence[Seated]) -> Seated:
@@ -222,6 +221,6 @@ def other_rules(
             continue
         if choice.key not in by_key:
             seated = _seat_all(job, placed.plans, [choice])
-            by_key[choice.key] = improve(seated[0], job.evaluate) if seated else None
+            by_key[choice.key] = job.seats.improve(*seated[0]) if seated else None
         ways.append(OtherWay(name=name, choice=choice, seated=by_key[choice.key]))
     return tuple(ways)

@@ -109,6 +109,48 @@ def improve(seated: Seated, evaluate: Evaluate) -> Seated:
     return replace(best, priced=search.priced, exact=exact)
 
 
+class Seats:
+    """What is priced once: the best order of each plan's ranks on ways that are alike. It belongs to one answer."""
+
+    def __init__(self, evaluate: Evaluate) -> None:
+        self.evaluate = evaluate
+        self._seated: dict[tuple[int, object], Seated | None] = {}
+        self._improved: dict[tuple[int, object], Seated] = {}
+        self._plans: list[Setup] = []
+
+    def seat(self, plan: Setup, choice: Choice) -> Seated | None:
+        """As `seat`."""
+        key = (self._number(plan), choice.key)
+        if key not in self._seated:
+            self._seated[key] = seat(plan, choice, self.evaluate)
+        like = self._seated[key]
+        return None if like is None else _moved(like, choice)
+
+    def improve(self, plan: Setup, seated: Seated) -> Seated:
+        """As `improve`, for a plan that was seated there."""
+        key = (self._number(plan), seated.choice.key)
+        if key not in self._improved:
+            self._improved[key] = improve(seated, self.evaluate)
+        return _moved(self._improved[key], seated.choice)
+
+    def _number(self, plan: Setup) -> int:
+        for number, other in enumerate(self._plans):
+            if other is plan:
+                return number
+        self._plans.append(plan)
+        return len(self._plans) - 1
+
+
+def _moved(seated: Seated, choice: Choice) -> Seated:
+    """A plan on machines that are alike, GPU by GPU."""
+    if choice is seated.choice:
+        return seated
+    before = (slot for machine, count in seated.choice.takes for slot in machine.slots(count))
+    after = (slot for machine, count in choice.takes for slot in machine.slots(count))
+    there = dict(zip(before, after, strict=True))
+    return replace(seated, choice=choice, setup=reseat(seated.setup, [there[slot] for slot in seated.slots]))
+
+
 class _OrderSearch:
     """The best order of a plan's ranks so far, and what was tried: no other state."""
 

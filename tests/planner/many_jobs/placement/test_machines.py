@@ -96,9 +96,9 @@ def test_no_choice_of_gpus_and_no_order_is_faster(tmp_path: Path, seed: int) -> 
     assert placed is not None
     for plan in placed.plans:
         ways, _ = enumerate_choices(machines, devices, state.comes_free_s)
-        seated = [one for way in ways for one in [seat(plan, way, job.evaluate)] if one is not None]
-        times = [improve(one, job.evaluate).time_s for one in seated]
-        least = brute_least_time(plan, machines, job.evaluate)
+        seated = [one for way in ways for one in [seat(plan, way, job.seats.evaluate)] if one is not None]
+        times = [improve(one, job.seats.evaluate).time_s for one in seated]
+        least = brute_least_time(plan, machines, job.seats.evaluate)
         assert least is not None
         if fewest_machines(machines, devices) == 1:
             # On one machine where it fits, whatever else is as fast.
