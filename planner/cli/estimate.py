@@ -9,6 +9,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.arguments import add_options, chosen
+from planner.cli.arrays import load_numpy
 from planner.cli.explicit_output import print_explicit, time_rows
 from planner.cli.headline import print_assumptions, print_headline, print_labelled, print_largest
 from planner.cli.imported_output import print_imported
@@ -47,6 +48,7 @@ def _run(parser: ArgumentParser, arguments: Namespace) -> None:
     if missing:
         parser.error(f"the following arguments are required: {', '.join(missing)}")
     options = chosen(arguments, EstimateOptions)
+    load_numpy()
     try:
         with status("estimating" if options.launcher is None else "comparing with the best plan"):
             result = api.estimate(options)

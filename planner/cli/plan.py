@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from planner import api
 from planner.cli.arguments import add_options, chosen
+from planner.cli.arrays import load_numpy
 from planner.cli.choices import run_choice
 from planner.cli.output import print_written, progress, status
 from planner.shared.options.search import (
@@ -33,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    load_numpy()
     options = chosen(arguments, PlanOptions)
     if run_choice(arguments, options):
         return

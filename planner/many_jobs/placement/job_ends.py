@@ -1,7 +1,7 @@
 """How long running jobs run: by what `cellplan jct predict --json` said of them, or by a model of `cellplan jct train`.
 
 A model is asked as a simulation asks it: of each job at its submission, in that order, with the user, name and
-partition that Slurm tells and the devices of its nodes. What jobs that have ended took is unknown to it.
+partition that Slurm tells and its devices (all of its nodes where nobody says which). What jobs that have ended took is unknown to it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def predict_by_model(path: Path, jobs: Sequence[RunningJob], cluster: Cluster) -
     devices = _devices_of_hosts(cluster)
     said: dict[str, Prediction] = {}
     for submit_s, name, running in ordered:
-        count = max(1, sum(devices.get(host, 0) for host in running.hosts))
+        count = max(1, sum(map(len, running.gpus)) or sum(devices.get(host, 0) for host in running.hosts))
         asked = Job(
             id=name,
             submit_s=submit_s,

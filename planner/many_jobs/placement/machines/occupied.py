@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from planner.one_job.free_devices.coming_free import EQUAL_S, Occupancy, read_occupancy
+from planner.many_jobs.placement.free_now import occupancy_of
+from planner.one_job.free_devices.coming_free import EQUAL_S, Occupancy
 from planner.one_job.free_devices.nodes import FreeNode, brief
 from planner.one_job.free_devices.reading import named_by, read_free_nodes, with_free_nodes
 from planner.one_job.free_devices.running_jobs import RunningJob
@@ -126,16 +127,7 @@ def read_occupied(cluster: Cluster, options: PlaceOptions) -> Occupied:
         cluster = named_by(cluster, told, str(options.free))
         seen = with_free_nodes(cluster, told, str(options.free), lenient=options.lenient or unnamed)
         notes += [note for note in seen.notes if note not in cluster.notes]
-    occupancy = None
-    if options.running is not None:
-        occupancy = read_occupancy(
-            cluster,
-            options.running,
-            free=options.free,
-            predictions=options.jct,
-            now_s=options.now,
-            lenient=options.lenient,
-        )
+    occupancy = occupancy_of(cluster, options)
     told_of = {} if told is None else {node.name: node for node in told.nodes}
     machines = tuple(_machine(place, told_of, told is not None, occupancy) for place in _places(cluster))
     notes += _notes(machines, told_of, occupancy)
