@@ -1,10 +1,13 @@
 """Placements on an emulated tree: pods of 4, 3 and 2 nodes behind thin uplinks, eight workers, each plan six ways.
 
     python -m bench.testbed.pods [--profile FILE] [--steps 2] [--repeats 1] [--plan NAME] [--json FILE]
+        [--affinity FILE]
 
 Each iteration time stands beside the estimate with link tables measured on the very links, and that from the cluster
 file alone, which placements are chosen by. What is asked of them: errors with tables within 8% in the mean and 15% at
 worst; wherever two placements of a plan differ by more than 5%, their order right; ours the best measured or within 2%.
+With --affinity each plan's measured gains of DP-aligned and PP-aligned placements become a row of a database that
+`place --affinity` reads.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import argparse
 import json
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
@@ -25,8 +28,9 @@ from bench.testbed.cases import CLUSTERS, Case, Probe, Stage, load_bench_model, 
 from bench.testbed.network import emulated_network
 from bench.testbed.running import Row, estimate, run_on
 from estimator.pricing.layer_times import Lookup
-from estimator.pricing.recipe import Setup
-from planner.one_job.site_pods.affinity import estimated_affinity
+from planner.one_job.site_pods.affinity import Job, estimated_affinity, job_ratios
+from planner.one_job.site_pods.affinity import Row as AffinityRow
+from planner.one_job.site_pods.affinity_rows import add_rows
 from planner.one_job.site_pods.candidates import candidates, seating_by
 from planner.one_job.site_pods.least_time import Evaluate, place_by_time
 from planner.one_job.site_pods.site_job import Seating, SiteJob, site_job
@@ -49,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=1, help="of each probe of a link (default: %(default)s)")
     parser.add_argument("--plan", choices=sorted(PLANS), help="only this one")
     parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--affinity", type=Path, metavar="FILE", help="add each plan's measured gains to this database")
     args = parser.parse_args(argv)
     cluster = load_cluster(str(CLUSTERS / f"{CLUSTER}.yaml"))
     cases = [case_of(name) for name in PLANS if args.plan in (None, name)]
@@ -60,12 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n| plan | placement | measured | with tables | error | from the file | error |", flush=True)
         print("| :-- | :-- | --: | --: | --: | --: | --: |")
         for case in cases:
-            for placement, setup in placements(case, lookup):
+            job, ways = placements(case, lookup)
+            measured_s: dict[Seating, float] = {}
+            for seating, placement in first_names(ways).items():
+                setup = job.seated(seating)
                 ready = prepare_setup(f"{case.name}, {placement}", setup, lookup)
                 ready = replace(ready, probes=tuple(all_at_once(ready.probes)))
                 (row,) = run_on(network, CLUSTER, cluster, [ready], lookup, steps=args.steps, repeats=args.repeats)
                 rows.append(row)
+                measured_s[seating] = row.measured_s
                 print(_line(row), flush=True)
+            if args.affinity:
+                times_s = {name: measured_s[seating] for name, seating in ways}
+                add_rows(args.affinity, [affinity_row(case.name, job_ratios(job), times_s)])
     for line in verdicts(rows):
         print(line)
     if args.json:
@@ -96,17 +108,35 @@ def case_of(name: str) -> Case:
     return Case(name=name, cluster=CLUSTER, stages=stages, micro_batch=micro_batch)
 
 
-def placements(case: Case, lookup: Lookup) -> Iterator[tuple[str, Setup]]:
-    """Return the plan placed by each of the ways, the same nodes once."""
+def placements(case: Case, lookup: Lookup) -> tuple[SiteJob, list[tuple[str, Seating]]]:
+    """Return the plan as a job on the pods, and its placement by each of the ways."""
     setup = make_setup(case, load_bench_model(), load_cluster(str(CLUSTERS / f"{CLUSTER}.yaml")))
     job = site_job(setup, "north")
     assert isinstance(job, SiteJob), job
     price: Evaluate = lambda one: estimate(one, lookup, ())  # noqa: E731
-    seen: set[Seating] = set()
-    for name, seating in _ways(job, price):
-        if seating not in seen:
-            seen.add(seating)
-            yield name, job.seated(seating)
+    return job, list(_ways(job, price))
+
+
+def first_names(ways: Sequence[tuple[str, Seating]]) -> dict[Seating, str]:
+    """Return the different placements, each called as the first way that has it."""
+    names: dict[Seating, str] = {}
+    for name, seating in ways:
+        names.setdefault(seating, name)
+    return names
+
+
+def affinity_row(plan: str, ratios: Job, measured_s: Mapping[str, float]) -> AffinityRow:
+    """Return what narrow DP and PP groups won a plan over the cluster's order (section 5.2), as it ran here."""
+    default_s = measured_s["in order"]
+    j_dp, j_pp = (1 - measured_s[name] / default_s for name in ("DP-aligned", "PP-aligned"))
+    return AffinityRow(
+        device=ratios.device,
+        r1=float(f"{ratios.r1:.6g}"),
+        r2=float(f"{ratios.r2:.6g}"),
+        j_dp=float(f"{j_dp:.4g}"),
+        j_pp=float(f"{j_pp:.4g}"),
+        source=f"measured: {plan} on the emulated {CLUSTER}",
+    )
 
 
 def _ways(job: SiteJob, price: Evaluate) -> Iterator[tuple[str, Seating]]:
