@@ -113,31 +113,38 @@ def lightest(weights: tuple[float, ...], chunks: int) -> tuple[int, ...]:
     >>> lightest((1, 1, 1, 3), 2)
     (0, 3, 4)
     """
-    sums = [0.0]
-    for weight in weights:
-        sums.append(sums[-1] + weight)
     count = len(weights)
-    # heaviest[c][i]: of the best cut of the first i layers into c chunks.
-    heaviest = [[0.0] + [float("inf")] * count]
-    before: list[list[int]] = []
-    for chunk in range(1, chunks + 1):
-        earlier = heaviest[chunk - 1]
-        row, cut = [float("inf")] * (count + 1), [0] * (count + 1)
-        low = chunk - 1
-        for end in range(chunk, count + 1):
-            # The last chunk's weight falls with its first layer, the rest's rises: the best is where they meet, which
-            # moves on with the end.
-            total = sums[end]
-            while low + 1 < end and earlier[low + 1] <= total - sums[low + 1]:
-                low += 1
-            first, heavier = low, max(earlier[low], total - sums[low])
-            if low + 1 < end and earlier[low + 1] < heavier and total - sums[low + 1] < heavier:
-                first, heavier = low + 1, max(earlier[low + 1], total - sums[low + 1])
-            row[end], cut[end] = heavier, first
-        heaviest.append(row)
-        before.append(cut)
+    cuts = [_best_last(weights, number)[1] for number in range(1, chunks + 1)]
     edges, end = [count], count
-    for cut in reversed(before):
+    for cut in reversed(cuts):
         end = cut[end]
         edges.append(end)
     return tuple(reversed(edges))
+
+
+@lru_cache(maxsize=8192)
+def _best_last(weights: tuple[float, ...], chunks: int) -> tuple[list[float], list[int]]:
+    """By how many of the first layers are cut into so many chunks: the weight of the heaviest chunk of the best cut,
+    and where its last chunk begins. Cuts into more chunks go on from it."""
+    count, sums = len(weights), _sums(weights)
+    row, cut = [float("inf")] * (count + 1), [0] * (count + 1)
+    if not chunks:
+        row[0] = 0.0
+        return row, cut
+    earlier, low = _best_last(weights, chunks - 1)[0], chunks - 1
+    for end in range(chunks, count + 1):
+        # The last chunk's weight falls with its first layer, the rest's rises: the best is where they meet, which
+        # moves on with the end.
+        total = sums[end]
+        while low + 1 < end and earlier[low + 1] <= total - sums[low + 1]:
+            low += 1
+        first, heavier = low, max(earlier[low], total - sums[low])
+        if low + 1 < end and earlier[low + 1] < heavier and total - sums[low + 1] < heavier:
+            first, heavier = low + 1, max(earlier[low + 1], total - sums[low + 1])
+        row[end], cut[end] = heavier, first
+    return row, cut
+
+
+@lru_cache(maxsize=64)
+def _sums(weights: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(accumulate(weights, initial=0.0))
