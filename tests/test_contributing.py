@@ -152,7 +152,6 @@ def plan_file(path: Path, tp: int) -> Path:
     return path
 
 
-@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 def test_a_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (text,) = re.findall(r"^    # mine\.py\n(.*?)(?=^    \$ )", POLICIES, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "mine.py").write_text(re.sub(r"^    ", "", text, flags=re.MULTILINE), encoding="utf-8")

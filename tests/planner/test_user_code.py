@@ -25,11 +25,6 @@ from profiles.errors import InputError, MachineError
 from tests.hostile_modules import RUNAWAY
 from tests.imports import PRODUCT, ROOT
 
-JAX_WARNS = r"ignore:os.fork\(\) was called:RuntimeWarning"
-"""JAX warns of every fork once another test has imported it: a policy decides in one."""
-
-pytestmark = pytest.mark.filterwarnings(JAX_WARNS)
-
 HOSTILE = "tests.hostile_modules"
 CLUSTER = "a100-80gb:1x2"
 TRACE = ROOT / "planner" / "many_jobs" / "traces" / "small.csv"

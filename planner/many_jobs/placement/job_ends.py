@@ -1,8 +1,8 @@
 """How long running jobs run: by what `cellplan jct predict --json` said of them, or by a model of `cellplan jct train`.
 
 A model is asked as a simulation asks it: of each job at its submission, in that order, with the user, name and
-partition that Slurm tells and its devices (all of its nodes' where nobody says which). What jobs that have ended took is
-unknown to it.
+partition that Slurm tells and its devices (all of its nodes' where nobody says which). What jobs that have ended
+took is unknown to it.
 """
 
 from __future__ import annotations

@@ -210,7 +210,6 @@ def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")
 def test_a_rule_of_the_users_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
