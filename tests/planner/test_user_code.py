@@ -371,6 +371,7 @@ def test_code_is_reached_by_one_gate() -> None:
         "import_module(": {
             "cellplan/__init__.py",
             "estimator/frontends/factory.py",
+            "planner/cli/arrays.py",
             "planner/cli/main.py",
             "planner/many_jobs/simulation/sweep.py",
             "planner/one_job/exporting/formats.py",
