@@ -9,6 +9,7 @@ from planner.many_jobs.jobs.records import Decision, Grant
 from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
+from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
 from planner.many_jobs.simulation.zones import (
@@ -232,6 +233,7 @@ def reprice(run: RunState) -> None:
             keep_slices(run, state)
         if state.producing:
             run.totals.pause(state.relative_rate)
+        count_seats(run, state)
         state.change_speed(iteration_s)
         if state.producing:
             run.totals.produce(state.relative_rate)
@@ -257,6 +259,7 @@ def _close(run: RunState, state: ActiveJob) -> None:
     if state.producing:
         state.producing = False
         run.totals.pause(state.relative_rate)
+    count_seats(run, state)
     state.settle()
 
 
