@@ -83,7 +83,8 @@ class Settings:
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`). `sharing` None: jobs do not slow each other; else `truth` is
+    best-fit, see `planner.many_jobs.simulation.placing`), `price` what it is told that an iteration takes where (None:
+    nothing). `sharing` None: jobs do not slow each other; else `truth` is
     what policies are told, and `sharing` what is so. `series` and `slices`: keep the figures of every event, and who
     sat where when. Every `look_every` events the run looks at the
     clock for its checkpoint and its progress, and whether `stop` wants it to end, which it does with a checkpoint,
@@ -101,6 +102,7 @@ class Settings:
     site_links: tuple[SiteLink, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)
     placer: Placer | None = None
+    price: Truth | None = None
     sharing: Sharing | None = None
     predictor: Predictor | None = None
     series: bool = False
