@@ -39,6 +39,8 @@ _STATE_FIELDS = tuple(
     if name not in ("clock", "grant", "index", "job", "placement", "predicted_interval_s")
 )
 """What of a job is a plain figure."""
+_LATER_FIELDS = ("place_by_s",)
+"""Those of them that earlier files of this version lack."""
 
 
 class CheckpointWriter:
@@ -222,6 +224,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     for written in document["waiting"]:
         state = _read_state(run, written)
         run.waiting[state.job.id] = state
+        if state.place_by_s is not None and state.place_by_s > run.clock.now_s:
+            run.place_by_s[state.job.id] = state.place_by_s
     for written in document["running"]:
         state = _read_state(run, written)
         run.running[state.job.id] = state
@@ -236,7 +240,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
 def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
     state = ActiveJob(run.jobs[written["job"]], written["job"], run.clock, reference_s=0.0, jobs_before=0.0)
     for name in _STATE_FIELDS:
-        setattr(state, name, written[name])
+        if name not in _LATER_FIELDS or name in written:
+            setattr(state, name, written[name])
     interval = written.get("predicted_interval_s")
     if interval is not None:
         low_s, high_s = interval

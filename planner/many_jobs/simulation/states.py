@@ -22,7 +22,7 @@ class ActiveJob:
     """A `planner.many_jobs.jobs.records.JobState`. What grows with time is kept as of `since_s`, when the job
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
-    do."""
+    do. `place_by_s`: the rule of placement lets it wait until then at most."""
 
     job: Job
     index: int
@@ -48,6 +48,7 @@ class ActiveJob:
     began_s: float = 0.0
     began_with: float = 0.0
     progress_from_s: float = 0.0
+    place_by_s: float | None = None
     iteration_time_s: float = 0.0
     relative_rate: float = 0.0
 
