@@ -112,6 +112,11 @@ class Limits:
     nodes: Limit = Limit(
         most=50_000, unit="nodes in a list", reason="five times the largest cluster that a manager has"
     )
+    cables: Limit = Limit(
+        most=2**21,
+        unit="cables between switches",
+        reason="each is a record, parallel ones together; fabrics of 100,000 devices have some 300,000",
+    )
     jobs: Limit = Limit(
         most=100_000, unit="jobs in a list", reason="they run at once; a manager's largest list has some ten thousand"
     )
