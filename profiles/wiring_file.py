@@ -209,9 +209,9 @@ class _Reader:
         used = [0] * (self._nodes + len(switches))
         for number, row in enumerate(written.cables):
             key = f"{KEY}.cables[{number}]"
+            LIMITS.cables_by_name.check(len(cables), where=self._where, key=key)
             rate = 0.0 if row.down else self._rate(row.link, f"cables[{number}].link")
             for ends in self._pairs(row.between, places, f"{key}.between"):
-                LIMITS.cables.check(len(cables) + 1, where=self._where, key=key)
                 cables.append(Cables(ends=ends, count=row.count, bytes_per_s=rate))
                 for end in ends:
                     used[end] += row.count
@@ -232,7 +232,7 @@ class _Reader:
                 raise _wrong(self._where, key, repr(unknown), f"switches of this fabric, or its nodes{called}")
             lists.append([places[name] for name in names])
         first, second = lists
-        LIMITS.cables.check(len(first) * len(second), where=self._where, key=key)
+        LIMITS.cables_by_name.check(len(first) * len(second), where=self._where, key=key)
         pairs = [(one, other) for one in first for other in second]
         if any(one == other for one, other in pairs):
             raise _wrong(self._where, key, "a cable from an end to itself", "two ends")

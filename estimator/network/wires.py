@@ -77,10 +77,9 @@ class _Collector:
         self._parts: list[tuple[Integers, Integers, Integers, Floats, Integers]] = []
 
     def add(
-        self, lower: Integers, upper: Integers, count: int, bytes_per_s: Floats | float, nics: Integers | int
+        self, lower: Integers, upper: Integers, count: Integers | int, bytes_per_s: Floats | float, nics: Integers | int
     ) -> None:
-        lower, upper, rates, of = np.broadcast_arrays(lower, upper, bytes_per_s, nics)
-        number = np.full(len(lower), count)
+        lower, upper, number, rates, of = np.broadcast_arrays(lower, upper, count, bytes_per_s, nics)
         self._parts.append((lower, upper, number, rates.astype(np.float64), of))
 
     def wires(self, nodes: int, tiers: Sequence[tuple[str, int]], names: Sequence[str]) -> Wires:
@@ -111,7 +110,7 @@ def wires_of(site: Site) -> Wires:
     if isinstance(wiring, Torus):
         return _torus(wiring, names)
     if isinstance(wiring, Wired):
-        return _wired(wiring, names)
+        return _wired(wiring, names, nics * rate)
     return _tree(site.network, names, nics * rate)
 
 
@@ -173,17 +172,21 @@ def _torus(torus: Torus, names: list[str]) -> Wires:
     return cables.wires(len(names), (), names)
 
 
-def _wired(wired: Wired, names: list[str]) -> Wires:
-    """Switches in the tiers that their distance from the nodes makes."""
+def _wired(wired: Wired, names: list[str], node_rates: Floats) -> Wires:
+    """Switches in the tiers that their distance from the nodes makes. A node with more cables than its NICs fill shares
+    out among them what these send."""
     far = _distances(wired)
     deepest = max(far, default=0)
     order = sorted(range(len(wired.switches)), key=lambda switch: far[switch])
     number = {wired.nodes + switch: wired.nodes + place for place, switch in enumerate(order)}
     cables = _Collector()
-    for each in wired.cables:
-        low, high = sorted(number.get(end, end) for end in each.ends)
-        nic = ALL_NICS if low < wired.nodes else BETWEEN_SWITCHES
-        cables.add(np.array([low]), np.array([high]), each.count, each.bytes_per_s, nic)
+    ends = np.sort([[number.get(end, end) for end in each.ends] for each in wired.cables], axis=1)
+    counts = np.array([each.count for each in wired.cables])
+    rates = np.array([each.bytes_per_s for each in wired.cables], dtype=np.float64)
+    at_node = ends[:, 0] < wired.nodes
+    sums = np.bincount(ends[at_node, 0], (counts * rates)[at_node], minlength=wired.nodes)
+    rates[at_node] *= np.minimum(1.0, node_rates / np.maximum(sums, 1e-300))[ends[at_node, 0]]
+    cables.add(ends[:, 0], ends[:, 1], counts, rates, np.where(at_node, ALL_NICS, BETWEEN_SWITCHES))
     tiers = [(f"tier {tier}", far.count(tier)) for tier in range(1, deepest + 1)]
     return cables.wires(wired.nodes, tiers, [*names, *(wired.switches[switch].name for switch in order)])
 

@@ -136,6 +136,10 @@ CABLES: list[dict[str, Any]] = FOUR_LEAVES["cables"]  # type: ignore[assignment]
             "bandwidth",
         ),
         ({"kind": "clos2", "leaves": 50_000, "spines": 50_000}, "cables between switches"),
+        (
+            _with(switches=[{"name": "leaf[0-999],spine[0-1]"}], cables=[{"between": ["leaf[0-999]", "leaf[0-999]"]}]),
+            "1,000,000 cables one by one",
+        ),
         ({"kind": "clos3", "pods": 2, "leaves": 2, "aggregations": 4, "cores": 6}, "a multiple of the 4"),
         ({"kind": "clos3", "pods": 50_000, "leaves": 2, "aggregations": 1, "cores": 1}, "at most 50,000 nodes"),
         ({"kind": "fat-tree", "k": 5}, "fabric.topology"),

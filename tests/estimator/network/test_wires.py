@@ -74,6 +74,16 @@ def test_levels_are_switches_with_one_uplink() -> None:
     assert [tier.name for tier in tier_figures(wires_of(site_of(None)))] == ["above"]
 
 
+def test_a_node_sends_no_more_than_its_nics_whatever_is_cabled() -> None:
+    """Ten cables of 50 GB/s at nodes of 8 NICs; the NICs' rate is shared out among them."""
+    cables = [{"between": ["node[0-1]", f"leaf{leaf}"]} for leaf in range(10)]
+    wires = wires_of(site_of({"kind": "wired", "switches": [{"name": "leaf[0-9]"}], "cables": cables}, count=2))
+    assert halves_bytes_per_s(wires) == pytest.approx(8 * 50 * GB)
+    (tier,) = tier_figures(wires)
+    assert tier.switches == 10
+    assert tier.below_bytes_per_s == pytest.approx(16 * 50 * GB)
+
+
 def test_one_node() -> None:
     wires = wires_of(site_of(None, count=1))
     assert halves_bytes_per_s(wires) == 0.0
