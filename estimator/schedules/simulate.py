@@ -121,45 +121,60 @@ class _Run:
         return self.transfers.overlapped or self.shape.schedule in SENDS_ALONE
 
     def advance(self, stage: int) -> set[int]:
+        if self._waits_for_arrival:
+            return self._follow_arrivals(stage)
         touched: set[int] = set()
         program = self.programs[stage]
         while self.places[stage] < len(program):
             item = program[self.places[stage]]
-            done = self._work(stage, item, touched) if isinstance(item, Step) else self._meet(stage, item, touched)
-            if not done:
+            if isinstance(item, Step):
+                self.clocks_s[stage] = self._work(stage, item, self.clocks_s[stage])
+            elif not self._meet(stage, item, touched):
                 break
             self.places[stage] += 1
         return touched - {stage}
 
-    def _work(self, stage: int, step: Step, touched: set[int]) -> bool:
-        start_s, waits, ways = self.clocks_s[stage], self._waits_for_arrival, self.ways[stage]
-        if waits:
+    def _follow_arrivals(self, stage: int) -> set[int]:
+        """Step after step, each once its inputs have arrived; its results leave at its end."""
+        ways, program, clock_s = self.ways[stage], self.programs[stage], self.clocks_s[stage]
+        arrived, link_free, overlapped = self.arrived_s, self.link_free_s, self.transfers.overlapped
+        touched: set[int] = set()
+        for place in range(self.places[stage], len(program)):
+            step = program[place]
+            assert isinstance(step, Step)
+            start_s = clock_s
             for kind, chunk, k in step.actions:
                 source = ways[kind, chunk].source
                 if source is not None:
-                    arrived_s = self.arrived_s.get((source[0], kind, source[1], k))
+                    arrived_s = arrived.get((source[0], kind, source[1], k))
                     if arrived_s is None:
-                        return False
+                        self.places[stage], self.clocks_s[stage] = place, clock_s
+                        return touched
                     start_s = max(start_s, arrived_s)
+            clock_s = self._work(stage, step, start_s)
+            for kind, chunk, k in step.actions:
+                way = ways[kind, chunk]
+                if way.target is not None:
+                    # Activations over a boundary follow each other, and so do gradients.
+                    link = (stage, way.target, kind)
+                    left_s = max(clock_s, link_free.get(link, 0.0)) + way.latency_s
+                    arrived[stage, kind, chunk, k] = link_free[link] = left_s
+                    if not overlapped:
+                        clock_s = left_s
+                    touched.add(way.target)
+        self.places[stage], self.clocks_s[stage] = len(program), clock_s
+        return touched
+
+    def _work(self, stage: int, step: Step, start_s: float) -> float:
+        """The end of a step."""
+        ways = self.ways[stage]
         for kind, chunk, k in step.actions:
             end_s = start_s + ways[kind, chunk].duration_s
             if self.tasks is not None:
                 task = Task(stage=stage, chunk=chunk, micro_batch=k, kind=kind, start_s=start_s, end_s=end_s)
                 self.tasks.append(task)
             start_s = end_s
-        self.clocks_s[stage] = start_s
-        if waits:
-            for kind, chunk, k in step.actions:
-                way = ways[kind, chunk]
-                if way.target is not None:
-                    # Activations over a boundary follow each other, and so do gradients.
-                    link = (stage, way.target, kind)
-                    leaves_s = max(self.clocks_s[stage], self.link_free_s.get(link, 0.0))
-                    self.arrived_s[stage, kind, chunk, k] = self.link_free_s[link] = leaves_s + way.latency_s
-                    if not self.transfers.overlapped:
-                        self.clocks_s[stage] = self.link_free_s[link]
-                    touched.add(way.target)
-        return True
+        return start_s
 
     def _meet(self, stage: int, meeting: _Meeting, touched: set[int]) -> bool:
         fresh = (meeting.sent or meeting.received)[0] not in (self.sender_in if meeting.sent else self.receiver_in)
