@@ -149,12 +149,13 @@ def _one_chunk(shape: Shape, stage: int) -> Iterator[Step]:
 def _interleaved(shape: Shape, stage: int) -> Iterator[Step]:
     total = shape.micro_batches * shape.chunks
     ahead = warm_up(shape, stage)
+    turns = [turn(shape, n) for n in range(total)]
     for n in range(ahead):
-        yield Step(actions=(("forward", *turn(shape, n)),), exchange="batched")
+        yield Step(actions=(("forward", *turns[n]),), exchange="batched")
     for n in range(total):
         if ahead + n < total:
-            yield Step(actions=(("forward", *turn(shape, ahead + n)),), exchange="held")
-        chunk, k = turn(shape, n)
+            yield Step(actions=(("forward", *turns[ahead + n]),), exchange="held")
+        chunk, k = turns[n]
         yield Step(actions=(("backward", shape.chunks - 1 - chunk, k),), exchange="batched")
 
 

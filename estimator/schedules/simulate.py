@@ -27,6 +27,17 @@ class _Meeting:
     received: tuple[Message, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """What an action of a stage takes, whatever its micro-batch: the stage and chunk that its input comes from and the
+    stage that its result goes to (None: no message), which takes `latency_s`."""
+
+    duration_s: float
+    source: tuple[int, int] | None
+    target: int | None
+    latency_s: float
+
+
 def simulate_schedule(
     schedule: ScheduleName, stages: Sequence[StageTimes], transfers: Transfers, micro_batches: int
 ) -> SimulatedSchedule:
@@ -85,7 +96,8 @@ class _Run:
     programs: list[list[Step | _Meeting]] = field(init=False)
     places: list[int] = field(init=False)
     clocks_s: list[float] = field(init=False)
-    arrived_s: dict[Message, float] = field(default_factory=dict)
+    ways: list[dict[tuple[Kind, int], _Way]] = field(init=False)
+    arrived_s: dict[tuple[int, Kind, int, int], float] = field(default_factory=dict)
     sender_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     receiver_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     passed_s: dict[Message, float] = field(default_factory=dict)
@@ -99,46 +111,70 @@ class _Run:
         else:
             self.programs = [_with_meetings(self.shape, stage, order) for stage, order in enumerate(orders)]
         self.places, self.clocks_s = [0] * count, [0.0] * count
+        self.ways = [
+            {own: self._way(stage, *own) for own in {action[:2] for step in order for action in step.actions}}
+            for stage, order in enumerate(orders)
+        ]
 
     @property
     def _waits_for_arrival(self) -> bool:
         return self.transfers.overlapped or self.shape.schedule in SENDS_ALONE
 
     def advance(self, stage: int) -> set[int]:
+        if self._waits_for_arrival:
+            return self._follow_arrivals(stage)
         touched: set[int] = set()
         program = self.programs[stage]
         while self.places[stage] < len(program):
             item = program[self.places[stage]]
-            done = self._work(stage, item, touched) if isinstance(item, Step) else self._meet(stage, item, touched)
-            if not done:
+            if isinstance(item, Step):
+                self.clocks_s[stage] = self._work(stage, item, self.clocks_s[stage])
+            elif not self._meet(stage, item, touched):
                 break
             self.places[stage] += 1
         return touched - {stage}
 
-    def _work(self, stage: int, step: Step, touched: set[int]) -> bool:
-        start_s = self.clocks_s[stage]
-        if self._waits_for_arrival:
-            for message in _inputs(self.shape, stage, step):
-                if message not in self.arrived_s:
-                    return False
-                start_s = max(start_s, self.arrived_s[message])
+    def _follow_arrivals(self, stage: int) -> set[int]:
+        """Step after step, each once its inputs have arrived; its results leave at its end."""
+        ways, program, clock_s = self.ways[stage], self.programs[stage], self.clocks_s[stage]
+        arrived, link_free, overlapped = self.arrived_s, self.link_free_s, self.transfers.overlapped
+        touched: set[int] = set()
+        for place in range(self.places[stage], len(program)):
+            step = program[place]
+            assert isinstance(step, Step)
+            start_s = clock_s
+            for kind, chunk, k in step.actions:
+                source = ways[kind, chunk].source
+                if source is not None:
+                    arrived_s = arrived.get((source[0], kind, source[1], k))
+                    if arrived_s is None:
+                        self.places[stage], self.clocks_s[stage] = place, clock_s
+                        return touched
+                    start_s = max(start_s, arrived_s)
+            clock_s = self._work(stage, step, start_s)
+            for kind, chunk, k in step.actions:
+                way = ways[kind, chunk]
+                if way.target is not None:
+                    # Activations over a boundary follow each other, and so do gradients.
+                    link = (stage, way.target, kind)
+                    left_s = max(clock_s, link_free.get(link, 0.0)) + way.latency_s
+                    arrived[stage, kind, chunk, k] = link_free[link] = left_s
+                    if not overlapped:
+                        clock_s = left_s
+                    touched.add(way.target)
+        self.places[stage], self.clocks_s[stage] = len(program), clock_s
+        return touched
+
+    def _work(self, stage: int, step: Step, start_s: float) -> float:
+        """The end of a step."""
+        ways = self.ways[stage]
         for kind, chunk, k in step.actions:
-            end_s = start_s + self._duration_s(stage, (kind, chunk, k))
+            end_s = start_s + ways[kind, chunk].duration_s
             if self.tasks is not None:
                 task = Task(stage=stage, chunk=chunk, micro_batch=k, kind=kind, start_s=start_s, end_s=end_s)
                 self.tasks.append(task)
             start_s = end_s
-        self.clocks_s[stage] = start_s
-        if self._waits_for_arrival:
-            for message in _outputs(self.shape, stage, step):
-                link = (message[0], message[1], message[2][0])
-                # Activations over a boundary follow each other, and so do gradients.
-                leaves_s = max(self.clocks_s[stage], self.link_free_s.get(link, 0.0))
-                self.arrived_s[message] = self.link_free_s[link] = leaves_s + self._latency_s(message)
-                if not self.transfers.overlapped:
-                    self.clocks_s[stage] = self.arrived_s[message]
-                touched.add(message[1])
-        return True
+        return start_s
 
     def _meet(self, stage: int, meeting: _Meeting, touched: set[int]) -> bool:
         fresh = (meeting.sent or meeting.received)[0] not in (self.sender_in if meeting.sent else self.receiver_in)
@@ -172,8 +208,18 @@ class _Run:
         self.passed_s[message] = start_s + self._latency_s(message)
         return self.passed_s[message]
 
-    def _duration_s(self, stage: int, action: Action) -> float:
-        kind, chunk, _ = action
+    def _way(self, stage: int, kind: Kind, chunk: int) -> _Way:
+        step = Step(actions=((kind, chunk, 0),))
+        leaving = next(iter(_outputs(self.shape, stage, step)), None)
+        coming = next(iter(_inputs(self.shape, stage, step)), None)
+        return _Way(
+            duration_s=self._duration_s(stage, kind, chunk),
+            source=None if coming is None else (coming[0], coming[2][1]),
+            target=None if leaving is None else leaving[1],
+            latency_s=0.0 if leaving is None else self._latency_s(leaving),
+        )
+
+    def _duration_s(self, stage: int, kind: Kind, chunk: int) -> float:
         times = self.times[stage]
         if kind == "forward":
             return times.forward_s[chunk]

@@ -20,7 +20,7 @@ from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.records import Family
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.families import PricedFamily, price_node
-from planner.one_job.search.nodes import Node, bound_anew, open_leaves, still_open
+from planner.one_job.search.nodes import Node, bound_anew, most_promising, open_leaves, still_open
 from planner.one_job.search.opening import OpenedWay, WayOpener, spare_bytes_of
 from planner.one_job.search.parts import Asking, Part, make_part
 from planner.one_job.search.spaces.constraints import Constraints
@@ -199,8 +199,7 @@ class Search:
             return
         for part in self.parts:
             if part.best is None and not part.closed:
-                asked = (node for node in self.waiting if any(asking.part is part for asking in self._asking(node)))
-                promising = min(asked, default=None)
+                promising = most_promising(self.waiting, part)
                 if promising is not None:
                     self._plunge_into(promising, part)
 

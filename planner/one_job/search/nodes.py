@@ -13,7 +13,7 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement
 from estimator.bulk.records import StateRule
 from estimator.pricing.amounts import Floats
-from planner.one_job.search.parts import Asking
+from planner.one_job.search.parts import Asking, Part
 from planner.one_job.search.spaces.cuts import Cut
 from profiles.records import dataclass
 
@@ -57,6 +57,20 @@ class Node:
     def open_states(self) -> tuple[StateRule, ...]:
         """Its rules of state: those chosen, or those left."""
         return self.states or tuple(leaf.state for leaf in self.leaves)
+
+    def touches(self, part: Part) -> bool:
+        """Whether any of them is a rule of state of that part."""
+        asked = next((asking.states for asking in self.asking if asking.part is part), ())
+        return any(state in asked for state in self.open_states)
+
+
+def most_promising(nodes: Sequence[Node], part: Part) -> Node | None:
+    """Return the node of the least bound that touches a part; None where there is none."""
+    best: Node | None = None
+    for node in nodes:
+        if (best is None or node < best) and node.touches(part):
+            best = node
+    return best
 
 
 def bound_anew(node: Node, spare_bytes: int, factor: float) -> None:

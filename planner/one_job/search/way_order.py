@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -15,11 +15,15 @@ from estimator.bulk.places import Places
 from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from estimator.pricing.layer_times import nothing_measured
+from planner.one_job.search.least_first import Integers, LeastFirst
 from planner.one_job.search.spaces.space import Space, Ways, fewest_replicas
 
 RANKS = ("tp", "cp", "ep", "etp", "sequence_parallel")
 """How a rank holds layers; with samples, its layout: what its layers depend on."""
-Integers = NDArray[np.int64]
+Told = tuple[Integers, Floats]
+"""Ways, and a bound of each."""
+FEW_TIMES = 8
+"""Codes of rows are numbered by a table where that is at most so many times as long as the rows are many."""
 GUESSED, SEATED, EXACT = 0, 1, 2
 """What a way's bound rests on: what ranks like its own compute at their most samples; that with the groups that its
 ranks sit in; its own passes."""
@@ -43,7 +47,6 @@ class WayOrder:
         pp, dp = columns["pp"], columns["dp"]
         self._ranks = _numbered([columns[name] for name in RANKS])
         self._berth = _numbered([self._ranks, dp])
-        self._cabin = _numbered([self._berth, self._samples])
         self._most_samples = np.zeros(int(self._ranks.max(initial=-1)) + 1, dtype=np.int64)
         np.maximum.at(self._most_samples, self._ranks, self._samples)
         batches = space.global_batch // (dp * self._samples)
@@ -61,18 +64,23 @@ class WayOrder:
         # Where ranks sit is told once for all stages that sit alike; of other devices nobody knows that.
         self._sits_alike = (space.node % columns["tp"] == 0) & (not measured and evaluator.sits_alike(slots))
         self._state = np.full(len(ways), GUESSED, dtype=np.int8)
-        self.bounds: Floats = np.zeros(len(ways))
+        least: Floats = np.zeros(len(ways))
+        for alike, bounds in self._told_alone() if measured else self._guessed():
+            least[alike] = np.maximum(0.0, bounds)
         if measured:
             # Nobody knows how what is measured grows.
-            self._tell_alone(np.arange(len(ways)))
-        else:
-            self._guess()
-        self._order, self._position = np.argsort(self.bounds, kind="stable"), 0
+            self._state[:] = EXACT
+        self._left = LeastFirst(least)
+
+    @property
+    def bounds(self) -> Floats:
+        """What no plan of a way falls below, as far as it is told."""
+        return self._left.bounds
 
     @property
     def ahead(self) -> float:
         """No plan of a way that is left has a smaller value; infinite where none is left."""
-        return float(self.bounds[self._order[self._position]]) if self._position < len(self._order) else math.inf
+        return self._left.ahead
 
     def bound_of(self, way: int, once_s: float) -> float:
         """Return what no plan of a way falls below, whose micro-batches take so long through all layers at least."""
@@ -82,67 +90,76 @@ class WayOrder:
         """Return the next ways, so many at most, and no longer have them: those with a bound of no more than `until`,
         which may be none of them; those with a bound of `below` or more are given up."""
         while True:
-            left = self._order[self._position :]
-            left = left[: np.searchsorted(self.bounds[left], below)]
-            some = left[: min(count, int(np.searchsorted(self.bounds[left], until, side="right")))]
+            self._left.give_up(below)
+            some = self._left.next(count, until=until)
             unknown = some[self._state[some] < EXACT]
             if not len(unknown):
-                self._order, self._position = left, len(some)
+                self._left.remove(len(some))
                 return [int(way) for way in some]
-            self._tell(unknown, left)
-            self._order, self._position = left[np.argsort(self.bounds[left], kind="stable")], 0
+            told = list(self._told(unknown))
+            self._left.rise(np.concatenate([ways for ways, _ in told]), np.concatenate([bounds for _, bounds in told]))
 
     @cached_property
-    def _layout(self) -> Integers:
-        return _numbered([self._ranks, self._samples])
+    def _by_layout(self) -> Groups:
+        return Groups(_numbered([self._ranks, self._samples]))
 
-    def _tell(self, unknown: Integers, left: Integers) -> None:
-        """More of what `unknown` ways take, and of those of the `left` that take as much."""
-        apart, alike = unknown[~self._sits_alike[unknown]], unknown[self._sits_alike[unknown]]
-        if len(apart):
-            self._tell_alone(left[_among(self._layout[left], self._layout[apart])])
-        guessed = alike[self._state[alike] == GUESSED]
+    @cached_property
+    def _by_berth(self) -> Groups:
+        return Groups(self._berth)
+
+    @cached_property
+    def _by_cabin(self) -> Groups:
+        return Groups(_numbered([self._berth, self._samples]))
+
+    def _told(self, unknown: Integers) -> Iterator[Told]:
+        """More of what `unknown` ways take, and of those that are left and take as much."""
+        alike = self._sits_alike[unknown]
+        yield from self._told_of(self._by_layout, unknown[~alike], self._told_layout, EXACT)
+        unknown = unknown[alike]
+        guessed = unknown[self._state[unknown] == GUESSED]
         if len(guessed):
-            guesses = left[self._state[left] == GUESSED]
-            self._tell_seated(guesses[_among(self._berth[guesses], self._berth[guessed])])
-        elif len(alike):
-            self._tell_exactly(left[_among(self._cabin[left], self._cabin[alike])])
+            yield from self._told_of(self._by_berth, guessed, self._told_seated, SEATED)
+        else:
+            yield from self._told_of(self._by_cabin, unknown, self._told_exactly, EXACT)
 
-    def _guess(self) -> None:
+    def _told_of(self, groups: Groups, ways: Integers, told: Callable[[Integers], Told], state: int) -> Iterator[Told]:
+        """What is told of each group that one of `ways` is of, and of which less was known."""
+        for number in np.unique(groups.numbers[ways]).tolist():
+            alike = self._left.left(groups.of(number))
+            alike = alike[self._state[alike] < state]
+            yield told(alike)
+            self._state[alike] = state
+
+    def _guessed(self) -> Iterator[Told]:
         """Bounds by ranks with the most samples alone."""
-        for ways in _alike(self._ranks, np.arange(len(self._ranks))):
+        for ways in Groups(self._ranks).all():
             most = int(ways[np.argmax(self._samples[ways])])
-            self._raise(ways, self._alone_s(most) / self._parts(ways))
+            yield ways, self._bounds(ways, self._alone_s(most) / self._parts(ways))
 
-    def _tell_alone(self, ways: Integers) -> None:
-        for alike in _alike(self._layout, ways):
-            self._raise(alike, np.full(len(alike), self._alone_s(int(alike[0]))))
-        self._state[ways] = EXACT
+    def _told_alone(self) -> Iterator[Told]:
+        return map(self._told_layout, self._by_layout.all())
 
-    def _tell_seated(self, ways: Integers) -> None:
-        for alike in _alike(self._berth, ways):
-            degrees = self.ways.degrees(int(alike[0]))
-            most = int(self._most_samples[self._ranks[alike[0]]])
-            once_s = self.evaluator.seated_once_s(degrees, most, self.slots)
-            self._raise(alike, once_s / self._parts(alike))
-        self._state[ways] = SEATED
+    def _told_layout(self, ways: Integers) -> Told:
+        return ways, self._bounds(ways, np.full(len(ways), self._alone_s(int(ways[0]))))
 
-    def _tell_exactly(self, ways: Integers) -> None:
-        for alike in _alike(self._cabin, ways):
-            degrees = self.ways.degrees(int(alike[np.argmax(self.ways.columns["pp"][alike])]))
-            placement = self.evaluator.placement(1, self.slots)
-            self._raise(alike, np.full(len(alike), self.evaluator.once_s(degrees, placement)))
-        self._state[ways] = EXACT
+    def _told_seated(self, ways: Integers) -> Told:
+        degrees = self.ways.degrees(int(ways[0]))
+        most = int(self._most_samples[self._ranks[ways[0]]])
+        return ways, self._bounds(ways, self.evaluator.seated_once_s(degrees, most, self.slots) / self._parts(ways))
+
+    def _told_exactly(self, ways: Integers) -> Told:
+        degrees = self.ways.degrees(int(ways[np.argmax(self.ways.columns["pp"][ways])]))
+        placement = self.evaluator.placement(1, self.slots)
+        return ways, self._bounds(ways, np.full(len(ways), self.evaluator.once_s(degrees, placement)))
 
     def _parts(self, ways: Integers) -> Integers:
         """In how many parts of a way's own samples the most samples of its kind of ranks are at most computed."""
         return -(-self._most_samples[self._ranks[ways]] // self._samples[ways])
 
-    def _raise(self, ways: Integers, once_s: Floats) -> None:
-        """The bounds of ways whose micro-batches take so long through all layers at least."""
+    def _bounds(self, ways: Integers, once_s: Floats) -> Floats:
+        """Of ways whose micro-batches take so long through all layers at least."""
         with np.errstate(invalid="ignore"):
-            bounds = np.asarray(once_s * self._turns[ways] + self._besides[ways])
-        self.bounds[ways] = np.maximum(self.bounds[ways], bounds)
+            return np.asarray(once_s * self._turns[ways] + self._besides[ways])
 
     def _alone_s(self, way: int) -> float:
         """Seconds of a micro-batch of a way through all layers, with one stage and as few replicas as share the
@@ -161,23 +178,31 @@ class WayOrder:
         return self.evaluator.compute_alone_s(degrees, self.slots)
 
 
+class Groups:
+    """What has the same number, the numbers being all from 0 to the largest."""
+
+    def __init__(self, numbers: Integers) -> None:
+        self.numbers = numbers
+        self._order = np.argsort(numbers, kind="stable")
+        self._ends = np.cumsum(np.bincount(numbers)).tolist()
+
+    def of(self, number: int) -> Integers:
+        """What has that number."""
+        return self._order[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+    def all(self) -> Iterator[Integers]:
+        """What has each number in turn."""
+        return map(self.of, range(len(self._ends)))
+
+
 def _numbered(columns: list[Integers]) -> Integers:
     """Numbers from 0 for rows of columns, the same for equal ones."""
     codes = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         codes = codes * (int(column.max(initial=0)) + 1) + column
-    return np.unique(codes, return_inverse=True)[1]
-
-
-def _among(numbers: Integers, some: Integers) -> NDArray[np.bool_]:
-    """Which of the numbers are some of these."""
-    chosen = np.zeros(int(numbers.max(initial=0)) + 1, dtype=np.bool_)
-    chosen[some] = True
-    return chosen[numbers]
-
-
-def _alike(numbers: Integers, ways: Integers) -> list[Integers]:
-    """The ways by their numbers."""
-    order = ways[np.argsort(numbers[ways], kind="stable")]
-    ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    return np.split(order, ends) if len(order) else []
+    most = int(codes.max(initial=-1)) + 1
+    if most > FEW_TIMES * len(codes):
+        return np.unique(codes, return_inverse=True)[1]
+    met = np.zeros(most, dtype=np.bool_)
+    met[codes] = True
+    return (np.cumsum(met) - 1)[codes]

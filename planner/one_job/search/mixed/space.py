@@ -176,11 +176,14 @@ class MixedSpace:
 
     def _segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
         limits = self.constraints
+        shared: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[tuple[int, ...]]]]] = {}
         for tp in self._tps(party):
             places = [len(self.places(number, tp)) // tp for number in party]
             for pp in range(1, min(*places, len(self.model.layers)) + 1):
                 most = tuple(count // pp for count in places)
-                for replicas, choices in self._shared(party, most, micro_batch):
+                if most not in shared:
+                    shared[most] = list(self._shared(party, most, micro_batch))
+                for replicas, choices in shared[most]:
                     if not limits.permits("dp", sum(replicas)):
                         continue
                     kept = [shares for shares in choices if all(limits.permits("micro_batch", each) for each in shares)]

@@ -112,7 +112,8 @@ def ways_of(space: Space) -> Ways:
     legal = [layout[:4] for layout in layouts if layout[4]]
     sizes = "sizes of the model that tp, cp, ep or etp do not divide"
     removed[sizes] = (len(layouts) - len(legal)) * len(pps) * len(pairs)
-    grid = np.array([(pp, *pair) for pp in pps for pair in pairs], dtype=np.int64).T
+    each = np.array(pairs, dtype=np.int64).T
+    grid = np.vstack([np.repeat(np.array(pps), len(pairs)), np.tile(each, len(pps))])
     parts = [_under(layout, grid, devices) for layout in legal]
     columns = {
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, dtype=np.int64)
