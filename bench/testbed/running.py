@@ -99,7 +99,8 @@ def run_on(
     rows = []
     for number, one in enumerate(prepared):
         slowest = [max(ranks) for ranks in zip(*_by_rank(found[number], steps), strict=True)]
-        tables = make_tables(one, cluster, {p: probed[number, p] for p in range(len(one.probes))})
+        times = {p: probed[number, p] for p in range(len(one.probes))}
+        inside, placed = (make_tables(one, cluster, times, held_back=held_back) for held_back in (False, True))
         rows.append(
             Row(
                 case=one.name,
@@ -107,7 +108,7 @@ def run_on(
                 workers=one.program.ranks,
                 measured_s=min(slowest),
                 median_s=median(slowest),
-                tables_s=estimate(one.setup, lookup, tables).iteration_time_s,
+                tables_s=estimate(one.setup, lookup, inside, placed).iteration_time_s,
                 file_s=one.by_file.iteration_time_s,
             )
         )
@@ -132,11 +133,11 @@ def _by_rank(lines: list[list[float]], steps: int) -> list[list[float]]:
     return list(ranks.values())
 
 
-def estimate(setup: Setup, lookup: Lookup, tables: Sequence[LinkTable]) -> Evaluation:
-    """The product's own estimate; nothing of training on real GPUs (shares of links, launches) applies here. Tables of
-    collectives were measured on the very groups of the setup, those of messages between one pair."""
-    messages, placed = ([table for table in tables if (table.op == "send_recv") == one] for one in (True, False))
-    pricing = Pricing(parameters=neutral_parameters(), lookup=lookup, link_tables=messages, placed_tables=placed)
+def estimate(
+    setup: Setup, lookup: Lookup, tables: Sequence[LinkTable], placed_tables: Sequence[LinkTable] = ()
+) -> Evaluation:
+    """The product's own estimate; nothing of training on real GPUs (shares of links, launches) applies here."""
+    pricing = Pricing(parameters=neutral_parameters(), lookup=lookup, link_tables=tables, placed_tables=placed_tables)
     found = evaluate(setup, pricing)
     if isinstance(found, Infeasible):
         raise SystemExit(found.reason)
@@ -181,15 +182,19 @@ def _times(one: Prepared, number: int, lookup: Lookup) -> dict[str, tuple[float,
     return found
 
 
-def make_tables(one: Prepared, cluster: Cluster, probed: dict[int, dict[int, list[float]]]) -> tuple[LinkTable, ...]:
+def make_tables(
+    one: Prepared, cluster: Cluster, probed: dict[int, dict[int, list[float]]], *, held_back: bool = False
+) -> tuple[LinkTable, ...]:
     """Link tables from the probes (of each its ranks' seconds): of each repeat what the slowest rank of a link's groups
-    took, of messages half a round trip."""
+    took, of messages half a round trip. Of groups that uplinks hold back, or of the others."""
     samples: defaultdict[tuple[str, Any, int, int], dict[int, tuple[float, ...]]] = defaultdict(dict)
     slots = [slot for stage in one.setup.stages for slot in stage.slots]
     for number, probe in enumerate(one.probes):
         by_link: defaultdict[tuple[str, Any, int, int], list[list[float]]] = defaultdict(list)
         for members in probe.groups:
             group = describe_group(cluster, [slots[rank] for rank in members])
+            if (group != group.inside_one_part()) != held_back:
+                continue
             key = (group.levels[-1].link, probe.op, group.ranks, group.nodes)
             by_link[key] += [probed[number][rank] for rank in members]
         share = 2 if probe.op == "send_recv" else 1

@@ -89,7 +89,7 @@ def time_collective(
         return _fastest(_lines_of(algorithm, op, group, concurrent_groups), size_bytes, group)
     lines = algorithm_lines(op, group, concurrent_groups)
     donors = [
-        (table, donor if as_placed else _inside_one_part(donor))
+        (table, donor if as_placed else donor.inside_one_part())
         for table in tables
         if (donor := _donor(op, group, table)) is not None
     ]
@@ -309,10 +309,6 @@ def _donor(op: CollectiveOp, group: Group, table: LinkTable) -> Group | None:
     inner = (replace(level, crossings=level.crossings * table.ranks // group.ranks) for level in group.levels[:-1])
     outer = replace(top, members=members, crossings=members - 1)
     return replace(group, ranks=table.ranks, nodes=table.nodes, levels=(*inner, outer))
-
-
-def _inside_one_part(group: Group) -> Group:
-    return replace(group, levels=tuple(level.inside_one_part() for level in group.levels))
 
 
 def _distance(op: CollectiveOp, group: Group, table: LinkTable) -> tuple[bool, float, bool]:

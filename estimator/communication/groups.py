@@ -32,6 +32,11 @@ class Group:
     even: bool
     levels: tuple[Level, ...]
 
+    def inside_one_part(self) -> Group:
+        """Return the same group as it is where it meets one part of the fabric alone."""
+        levels = tuple(level.inside_one_part() for level in self.levels)
+        return self if levels == self.levels else replace(self, levels=levels)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:

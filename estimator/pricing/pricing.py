@@ -43,8 +43,8 @@ class Pricing:
     ) -> None:
         """Hold the parameters (None: those that come with the program) and what is measured: `lookup` finds layer
         times, `link_tables` are of collectives inside one part of a fabric; both win over the models. `placed_tables`
-        were measured on the very groups of the one setup that is priced, with all that shares their uplinks, and win
-        over these."""
+        are of groups that uplinks hold back, measured on those of the one setup that is priced while all that shares
+        their uplinks was busy, and win for these."""
         self.parameters = parameters or load_training_parameters()
         self.efficiencies_of = efficiencies_of
         self.lookup = lookup
@@ -103,7 +103,8 @@ class Pricing:
     def _collective_time(
         self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int
     ) -> CollectiveTime:
-        for tables, as_placed in ((self.placed_tables, True), (self.link_tables, False)):
+        held_back = bool(self.placed_tables) and group != group.inside_one_part()
+        for tables, as_placed in ((self.placed_tables if held_back else (), True), (self.link_tables, False)):
             timed = time_collective(
                 op, size_bytes, group, tables=tables, concurrent_groups=concurrent, as_placed=as_placed
             )
