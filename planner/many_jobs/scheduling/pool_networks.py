@@ -15,6 +15,12 @@ from profiles.network import Network
 
 def pool_networks(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, Network]:
     """Return by pool the site's tree above just the nodes of the pool, in their order."""
+    nodes = pool_nodes(cluster, pools)
+    return {name: network_above(cluster.site(pool.site).network, nodes[name]) for name, pool in pools.items()}
+
+
+def pool_nodes(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, tuple[int, ...]]:
+    """Return by pool the numbers that its nodes have in its site, in their order."""
     free = Counter((slot.site, slot.node, slot.group) for slot in cluster.free_slots)
     nodes: dict[str, list[int]] = {name: [] for name in pools}
     for (site_name, node, group), count in sorted(free.items()):
@@ -22,9 +28,7 @@ def pool_networks(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, Netw
         name = pool_name(cluster, site, group)
         if name in pools and count == site.nodes[group].devices:
             nodes[name].append(node)
-    return {
-        name: network_above(cluster.site(pool.site).network, nodes[name][: pool.nodes]) for name, pool in pools.items()
-    }
+    return {name: tuple(nodes[name][: pool.nodes]) for name, pool in pools.items()}
 
 
 def nodes_by_pod(network: Network, usable: Collection[int]) -> tuple[tuple[int, ...], ...]:

@@ -10,6 +10,7 @@ from planner.many_jobs.placers.records import Later, no_price
 from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
+from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
 from planner.many_jobs.simulation.zones import (
@@ -216,7 +217,7 @@ def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, 
     placer, nodes = run.settings.placer, run.nodes[pool]
     if placer is None:
         return nodes.take(count)
-    alone, told = len(grant.parts) == 1, run.settings.price
+    alone, told = len(grant.parts) == 1, run.settings.seat_times
 
     def price(counts: NodeCounts) -> float | None:
         return told and told(state.job, grant, {pool: tuple((node, (1 << some) - 1) for node, some in counts)})
@@ -254,6 +255,7 @@ def reprice(run: RunState) -> None:
             keep_slices(run, state)
         if state.producing:
             run.totals.pause(state.relative_rate)
+        count_seats(run, state)
         state.change_speed(iteration_s)
         if state.producing:
             run.totals.produce(state.relative_rate)
@@ -279,6 +281,7 @@ def _close(run: RunState, state: ActiveJob) -> None:
     if state.producing:
         state.producing = False
         run.totals.pause(state.relative_rate)
+    count_seats(run, state)
     state.settle()
 
 

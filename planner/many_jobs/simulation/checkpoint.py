@@ -61,7 +61,8 @@ class CheckpointWriter:
 
 def fingerprint(run: RunState) -> str:
     """A hash of all that must be the same for a run to go on: jobs, pools, the names of policy and placer, and
-    what settings bear on the result. The Cells, the networks and a truth of one's own are taken on trust."""
+    what settings bear on the result. The Cells, the networks, the prices and a truth of one's own are taken on
+    trust."""
     settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
@@ -192,9 +193,11 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.arrived, run.departed = document["arrived"], document["departed"]
     run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
     for name in JobTable.__slots__:
-        if name != "status" and (name in document["table"] or not uncounted):
-            kind = getattr(run.table, name).typecode
+        kind = "" if name == "status" else getattr(run.table, name).typecode
+        if kind and (name in document["table"] or not uncounted):
             setattr(run.table, name, read_column(document["table"][name], kind))
+        elif kind == "d":
+            setattr(run.table, name, array(kind, [math.nan]) * len(run.jobs))
     run.ended = read_column(document["ended"], "q").tolist()
     run.ended_after = read_column(document["ended_after"], "q").tolist()
     run.given_up = dict(document["given_up"])

@@ -246,7 +246,7 @@ def test_waiting_ends_the_job_sooner_where_the_ends_are_right() -> None:
     pools = {"a100": make_pool("a100", nodes=2)}
     ends_s = {}
     for name, placer in (("now", Ours(wait=False)), ("later", Ours())):
-        options = Settings(placer=placer, truth=truth_of, price=truth_of)
+        options = Settings(placer=placer, truth=truth_of, seat_times=truth_of)
         ends_s[name] = run_until(jobs, options, pools=pools).table.end_s[2]
     assert ends_s == {"now": 1303.0, "later": 1102.0}
 
@@ -269,6 +269,6 @@ def test_ours_where_places_have_prices(seed: int, count: int, policy: str, faili
 
     jobs = draw_workload(Random(seed), count)
     failures = Failures(mtbf_s=20_000.0, repair_s=600.0, seed=seed) if failing else None
-    options = Settings(placer=Ours(), truth=truth, price=truth, failures=failures, until_s=10 * 86400.0)
+    options = Settings(placer=Ours(), truth=truth, seat_times=truth, failures=failures, until_s=10 * 86400.0)
     result = simulate(jobs, two_pools(), cells, make_policy(policy), settings=options)
     assert result.summary.violations == 0
