@@ -84,12 +84,12 @@ class Settings:
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes where
-    (None: nothing). `sharing` None: jobs do not slow each other; else `truth` is what policies are told, and `sharing`
-    what is so. `prices` of a device's hour are by pool, and `all_reduce` is the algorithm by whose flows gradients are
-    counted between nodes: neither changes what happens. `series` and `slices`: keep the figures of every event, and who
-    sat where when. Every `look_every` events the run looks at the clock for its checkpoint and its progress, and
-    whether `stop` wants it to end, which it does with a checkpoint, where there is a file for it, and
+    best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes
+    where (None: nothing). `sharing` None: jobs do not slow each other; else `truth` is what policies are told, and
+    `sharing` what is so. `prices` of a device's hour are by pool, and `all_reduce` is the algorithm by whose flows
+    gradients are counted between nodes: neither changes what happens. `series` and `slices`: keep the figures of every
+    event, and who sat where when. Every `look_every` events the run looks at the clock for its checkpoint and its
+    progress, and whether `stop` wants it to end, which it does with a checkpoint, where there is a file for it, and
     KeyboardInterrupt.
     """
 
