@@ -18,6 +18,7 @@ class IterationTimes:
     """Fields of `planner.many_jobs.simulation.settings.Settings`; the defaults are the Cells' own times."""
 
     truth: Truth | None = None
+    seat_times: Truth | None = None
     sharing: Sharing | None = None
     site_links: tuple[SiteLink, ...] = ()
 
@@ -36,7 +37,8 @@ def iteration_times(placement_cost: PlacementCost, cells: EstimatedCells) -> Ite
             expected = "none: plans over several sites are priced by their planners"
             raise InputError(where="simulate", key="--placement-cost", found=placement_cost, expected=expected)
         seats = SeatPrices(cells)
-        return IterationTimes(truth=seat_truth(seats), sharing=SharedNetwork(seats))
+        truth = seat_truth(seats)
+        return IterationTimes(truth=truth, seat_times=truth, sharing=SharedNetwork(seats))
     if len(cluster.sites) == 1:
         return IterationTimes()
     from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth

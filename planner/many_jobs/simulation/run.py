@@ -277,6 +277,7 @@ def run_request(
     times = iteration_times(options.placement_cost, inputs.cells)
     settings = Settings(
         truth=times.truth,
+        seat_times=times.seat_times,
         sharing=times.sharing,
         site_links=times.site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),
