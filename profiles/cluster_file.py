@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,12 @@ class _FileReader:
         with _inside(self._where, key):
             hosts = read_hosts(written.nodes, self._where)
             tree, network = self._tree, Network(hosts=hosts)
-            if fabric is not None:
+            if fabric is not None and fabric.topology is not None:
+                from profiles.wiring_file import read_wired_network
+
+                read_link = partial(self._link, kind="infiniband")
+                network = read_wired_network(fabric, nodes, hosts, link, self._where, read_link)
+            elif fabric is not None:
                 network = read_network(fabric, nodes, hosts, link, self._where, tree if fabric.levels else None)
         if tree is not None and not (fabric and fabric.levels):
             network = network_beside(tree, network, sum(group.count for group in nodes), text=self._where)

@@ -176,10 +176,110 @@ class LevelModel(FileModel):
     parts: list[PartModel] | None = Field(default=None, min_length=1)
 
 
+Many = Annotated[int, Field(ge=1, le=LIMITS.nodes.most)]
+Parallel = Annotated[int, Field(ge=1, le=4096)]
+
+
+class Clos2Model(FileModel):
+    """Leaves under spines: every leaf is joined with every spine by `cables` parallel ones."""
+
+    kind: Literal["clos2"]
+    leaves: Many
+    spines: Many
+    nodes_per_leaf: Many | None = None
+    cables: Parallel = 1
+    link: LinkRef | None = None
+
+
+class Clos3Model(FileModel):
+    """Pods of leaves under aggregation switches, these under cores. `leaves` and `aggregations` are of one pod; core i
+    is joined with one aggregation switch of each pod, `cores` of them in turn with the first, as many with the next."""
+
+    kind: Literal["clos3"]
+    pods: Many
+    leaves: Many
+    aggregations: Many
+    cores: Many
+    nodes_per_leaf: Many | None = None
+    cables: Parallel = 1
+    link: LinkRef | None = None
+    core_cables: Parallel = 1
+    core_link: LinkRef | None = None
+
+
+class FatTreeModel(FileModel):
+    """The three-tier fat tree of switches of `k` ports."""
+
+    kind: Literal["fat-tree"]
+    k: int = Field(ge=2, le=512, multiple_of=2)
+    link: LinkRef | None = None
+
+
+class RailModel(FileModel):
+    """NIC i of every node of a pod on leaf i of that pod; with `spines` every leaf under every one of them."""
+
+    kind: Literal["rail"]
+    nodes_per_pod: Many
+    spines: int = Field(default=0, ge=0, le=LIMITS.nodes.most)
+    cables: Parallel = 1
+    link: LinkRef | None = None
+
+
+class DoubleSidedModel(FileModel):
+    """Every node on two leaves, half of its NICs on either; leaves, in pairs, under every spine."""
+
+    kind: Literal["double-sided"]
+    leaves: int = Field(ge=2, le=LIMITS.nodes.most, multiple_of=2)
+    spines: Many
+    nodes_per_pair: Many | None = None
+    cables: Parallel = 1
+    link: LinkRef | None = None
+
+
+class TorusModel(FileModel):
+    """Nodes joined with their neighbours along two or three dimensions, without switches."""
+
+    kind: Literal["torus"]
+    dimensions: list[Many] = Field(min_length=1, max_length=6)
+    link: LinkRef | None = None
+
+
+class SwitchModel(FileModel):
+    """One switch, or those of a list of names."""
+
+    name: Name = Field(min_length=1)
+    ports: Many | None = None
+
+
+class CablesModel(FileModel):
+    """Parallel cables between two ends; lists of names: between each of one and each of the other."""
+
+    between: list[Name] = Field(min_length=2, max_length=2)
+    count: Parallel = 1
+    link: LinkRef | None = None
+    down: bool = False
+
+
+class SwitchesModel(FileModel):
+    """Switches and cables one by one."""
+
+    kind: Literal["wired"]
+    switches: list[SwitchModel] = Field(min_length=1)
+    cables: list[CablesModel] = Field(min_length=1)
+
+
+WiringModel = Annotated[
+    Clos2Model | Clos3Model | FatTreeModel | RailModel | DoubleSidedModel | TorusModel | SwitchesModel,
+    Field(discriminator="kind"),
+]
+
+
 class FabricModel(FileModel):
-    """The network between a site's nodes: `levels` from the nodes up, or the short form of equal `pods`."""
+    """The network between a site's nodes: `levels` from the nodes up, or the short form of equal `pods`; or
+    switches and cables, out of which the levels follow."""
 
     link: LinkRef
+    topology: WiringModel | None = None
     oversubscription: float | None = Field(default=None, ge=1, le=1e6)
     pods: int | None = None
     levels: list[LevelModel] | None = Field(default=None, min_length=1)

@@ -112,6 +112,17 @@ class Limits:
     nodes: Limit = Limit(
         most=50_000, unit="nodes in a list", reason="five times the largest cluster that a manager has"
     )
+    cables: Limit = Limit(
+        most=2**21,
+        unit="cables between switches",
+        reason="each is a record, parallel ones together; fabrics of 100,000 devices have some 300,000",
+    )
+    cables_by_name: Limit = Limit(
+        most=200_000,
+        unit="cables one by one",
+        reason="each is a record; 3 s",
+        beyond="parallel ones take one entry with a count, regular fabrics a kind of topology",
+    )
     jobs: Limit = Limit(
         most=100_000, unit="jobs in a list", reason="they run at once; a manager's largest list has some ten thousand"
     )

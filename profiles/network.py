@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from profiles.errors import InputError
 from profiles.records import dataclass
+from profiles.wiring import Wiring
 
 
 def _require(holds: bool, *, key: str, found: object, expected: str) -> None:
@@ -92,10 +93,12 @@ class FabricLevel:
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """The tree of a site: `levels` from the nodes up, none for a fabric without parts, and the nodes' names, `hosts`,
-    in the site's order where they have any. What is above the highest level joins all of its parts without limit."""
+    in the site's order where they have any. What is above the highest level joins all of its parts without limit.
+    `wiring` are the switches and cables that the levels come from ; None where nobody told them."""
 
     levels: tuple[FabricLevel, ...] = ()
     hosts: tuple[str, ...] = ()
+    wiring: Wiring | None = None
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
@@ -134,7 +137,7 @@ class Network:
     @cached_property
     def _hash(self) -> int:
         """Counted once: a tree of thousands of nodes is part of keys."""
-        return hash((self.levels, self.hosts))
+        return hash((self.levels, self.hosts, self.wiring))
 
     @cached_property
     def part_of_node(self) -> tuple[tuple[int, ...], ...]:
@@ -238,6 +241,8 @@ def equal_pods(nodes: int, *, pods: int = 1, oversubscription: float = 1.0) -> N
 
 def pods_of(network: Network) -> tuple[int, float] | None:
     """Return pods and oversubscription whose short form the tree is; None where there are none."""
+    if network.wiring is not None:
+        return None
     if not network.levels:
         return (1, 1.0) if not network.hosts else None
     level = network.levels[0]

@@ -57,7 +57,7 @@ def network_beside(tree: HostTree, network: Network, nodes: int, *, text: str) -
     where they have any. Raise InputError where the site has a tree already."""
     from profiles.topology_reading import network_under
 
-    if network.levels:
+    if network.levels or network.wiring is not None:
         expected = f"none in {text}, or no file beside it"
         raise InputError(where=tree.where, found="a second tree", expected=expected)
     return network_under(tree, nodes, network.hosts, text)
@@ -258,6 +258,10 @@ class _LevelReader:
 
 def describe_network(network: Network) -> dict[str, Any]:
     """Return the keys of a `fabric` that mean the tree, without its link; nodes' names stand with the nodes."""
+    if network.wiring is not None:
+        from profiles.wiring_file import describe_wiring
+
+        return {"topology": describe_wiring(network.wiring, network.hosts)}
     short = pods_of(replace(network, hosts=()))
     if short is not None:
         return {"oversubscription": short[1], "pods": short[0]}

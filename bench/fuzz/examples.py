@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.fuzz.texts import (
+    CLOS,
     CLUSTER,
     CONFIG,
     DEEPSPEED,
@@ -48,6 +49,7 @@ from bench.fuzz.texts import (
     TITAN,
     TOPOLOGY_CONF,
     TOPOLOGY_YAML,
+    WIRED,
 )
 from estimator.host.cpu import cpu_name
 from planner import api
@@ -136,6 +138,8 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("hardware topology --cluster named.yaml --topology topology.yaml --to kueue", "topology.yaml", 3),
     ("hardware topology --cluster named.yaml --topology labels.json", "labels.json", 3),
     ("hardware topology --cluster named.yaml --topology hosts.csv -o out.conf", "hosts.csv", 3),
+    ("network show wired.yaml -o out.yaml", "wired.yaml", 5),
+    ("network show clos.yaml --between n1,n4", "clos.yaml", 4),
     ("estimate gpt-tiny --cluster levels.yaml --tp 2 --dp 8 --global-batch 16", "levels.yaml", 5),
     (f"{IN_PODS} --affinity gains.csv", "levels.yaml gains.csv", 4),
     ("place gpt-tiny --cluster levels.yaml --free named.txt --devices 8 --dp 8 --max-spread dp=2", "named.txt", 3),
@@ -194,6 +198,8 @@ def make_files(folder: Path) -> None:
         "sinfo.txt": (FREE_DEVICES / "sinfo_used.txt").read_text(encoding="utf-8"),
         "named.yaml": NAMED,
         "levels.yaml": LEVELS,
+        "wired.yaml": WIRED,
+        "clos.yaml": CLOS,
         "topology.conf": TOPOLOGY_CONF,
         "topology.yaml": TOPOLOGY_YAML,
         "hosts.csv": HOSTS,

@@ -8,6 +8,7 @@ import gzip
 import json
 from argparse import ArgumentParser, _StoreTrueAction, _SubParsersAction
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from random import Random
 from typing import Any
@@ -144,7 +145,8 @@ def spoil_file(name: str, content: bytes, rng: Random) -> bytes:
     elif name.endswith(".yaml"):
         loads = yaml.safe_load
     if loads is not None and rng.random() < 0.8:
-        return json.dumps(spoil_value(loads(content), rng)).encode("utf-8", "surrogatepass")
+        with suppress(RecursionError):  # nested twice at one place, it is deeper than Python goes
+            return json.dumps(spoil_value(loads(content), rng)).encode("utf-8", "surrogatepass")
     return (spoil_bytes if rng.random() < 0.35 else spoil_lines)(content, rng)
 
 

@@ -15,6 +15,7 @@ COMMANDS: tuple[str, ...] = (
     "hardware list",
     "hardware show a100-80gb",
     "hardware topology --cluster cluster.yaml -o out.conf",
+    "network show cluster.yaml -o out.yaml",
     "profile gpt-tiny --store out.sqlite --budget 1",
     "comm measure --ranks 2 --sizes 1024,2048 --ops all_reduce --repeats 1 --store out.sqlite",
     "comm fit nccl.txt --link nvswitch3 --store out.sqlite",

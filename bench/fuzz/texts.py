@@ -158,6 +158,23 @@ LEVELS = (
           parts: [{name: p1, parts: [l1]}, {name: p2, parts: 2}]
 """
 )
+WIRED = NAMED.replace(
+    "fabric: {link: ib-ndr400}\n",
+    """fabric:
+      link: ib-ndr400
+      topology:
+        kind: wired
+        switches: [{name: "l[1-2]", ports: 18}, {name: s1}]
+        cables: [{between: ["n[1-2]", l1], count: 8}, {between: ["n[3-4]", l2], count: 8}, {between: ["l[1-2]", s1]}]
+""",
+)
+CLOS = NAMED.replace(
+    "fabric: {link: ib-ndr400}\n",
+    """fabric:
+      link: ib-ndr400
+      topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
+""",
+)
 TOPOLOGY_CONF = """# leaves under a top
 SwitchName=s1 Nodes=n[1-2]
 SwitchName=s2 Nodes=n3,n4 LinkSpeed=100

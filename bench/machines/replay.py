@@ -27,7 +27,7 @@ from estimator.communication.phases import collective_phases, exchanged_across
 from estimator.communication.rank_order import best_order, node_order
 from planner.many_jobs.jobs.records import Job, NodeCounts, Pool, Workload
 from planner.many_jobs.placers.catalogue import make_placer
-from planner.many_jobs.placers.records import FreeNodes, Placer, Request
+from planner.many_jobs.placers.records import FreeNodes, Later, Placer, Request
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
@@ -61,7 +61,7 @@ class Timed:
     def __init__(self, placer: Placer) -> None:
         self.placer, self.name, self.took_s = placer, placer.name, array("d")
 
-    def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
+    def place(self, nodes: FreeNodes, request: Request) -> NodeCounts | Later:
         """As the rule."""
         began_s = time.process_time()
         chosen = self.placer.place(nodes, request)

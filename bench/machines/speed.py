@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -20,11 +21,16 @@ class Drawn:
 
     def __init__(self, draw: Random, nodes: int, size: int) -> None:
         self.free = [0 if draw.random() < 0.6 else draw.choice((size, *range(size))) for _ in range(nodes)]
-        self._ends_s = [draw.uniform(0, 1e5) for _ in range(nodes)]
+        self.size, self._ends_s = size, [draw.uniform(0, 1e5) for _ in range(nodes)]
 
     def last_end_s(self, node: int) -> float | None:
         """As `FreeNodes`."""
         return self._ends_s[node]
+
+    def ends(self, node: int) -> Sequence[tuple[float, int]]:
+        """As `FreeNodes`: one job on each."""
+        held = self.size - self.free[node]
+        return ((self._ends_s[node], held),) if held else ()
 
 
 def time_rule(rule: str, nodes: int, placements: int = 1000, seed: int = 0) -> tuple[float, float]:

@@ -1,10 +1,11 @@
 """Arnold's experiments, the paper's figures beside ours, and a real slurmctld beside our model of it.
 
-    python -m bench.pods [EXPERIMENT ...] [--data DIR] [--seeds 25] [--without-program] [--slurm FOLDER]
+    python -m bench.pods [EXPERIMENT ...] [--data DIR] [--seeds 25] [--first-seed 0] [--without-program]
+        [--slurm FOLDER]
 
 Experiments: figure-4, figure-5 (with Table 2), figure-7 (with Table 1), figure-8, figure-9, figure-14, waiting,
 real-slurm; without any, all of them. DIR holds `traces/lingjun_topo.csv`; without it lingjun's tree is left out,
-and figure 14 without the traces beside it (three seeds at most). `bench/pods/cases.py` and
+and figure 14 without the traces beside it (three seeds at most, from --first-seed on). `bench/pods/cases.py` and
 `bench/pods/jobs.py` say what is drawn and chosen. `--without-program` leaves HiGHS out of figure 8.
 """
 
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--first-seed", type=int, default=0, help="of figure 14's draws (3: those held out)")
     parser.add_argument("--without-program", action="store_true")
     parser.add_argument("--slurm", type=Path, help="folder of unpacked packages of Slurm")
     options = parser.parse_args(argv)
@@ -72,7 +74,7 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
         case "figure-14":
             if options.data is None:
                 return iter(["left out: no traces (--data DIR)"])
-            return figure_14.lines(options.data, min(options.seeds, 3))
+            return figure_14.lines(options.data, [options.first_seed + nth for nth in range(min(options.seeds, 3))])
         case "waiting":
             return waiting.lines()
         case _:

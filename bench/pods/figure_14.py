@@ -40,7 +40,7 @@ from planner.many_jobs.jobs.records import (
     View,
     Workload,
 )
-from planner.many_jobs.policies.arnold import Variant
+from planner.many_jobs.policies.arnold import Decides, Variant
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
@@ -57,6 +57,12 @@ LOOKS_S = tuple(hour * HOUR_S for hour in range(5))
 LEAST_ALIKE = 31
 TRACES = {"lingjun": "crux_lingjun2023.csv.gz", "philly": "philly.csv.gz"}
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
+RUNS: dict[str, tuple[Variant, Decides | None]] = {
+    **{variant: (variant, None) for variant in VARIANTS},
+    "arnold, by the point": ("arnold", "point"),
+}
+"""The six variants as they come, and the paper's with the predictor's point, which `ours` goes by."""
+ONE_BY_ONE = ("arnold", "arnold, by the point", "ours")
 BIG = "announced"
 
 
@@ -114,8 +120,8 @@ class Watch(Stateless):
 
     name = "watch"
 
-    def __init__(self, variant: Variant) -> None:
-        self.policy = make_policy("arnold", variant=variant)
+    def __init__(self, variant: Variant, decides: Decides | None) -> None:
+        self.policy = make_policy("arnold", variant=variant, decides=decides)
         self.zone: tuple[int, ...] = ()
         self.stopped: list[Job] = []
 
@@ -233,11 +239,11 @@ class PastJobs:
         return [max(age_s, 1.0)]  # Older than all: as long again (Lindy).
 
 
-def run(rows: Sequence[Row], variant: Variant, seed: int) -> Figures:
-    """Return the figures of one variant on one draw; `rows` are the trace's."""
+def run(rows: Sequence[Row], variant: Variant, seed: int, decides: Decides | None = None) -> Figures:
+    """Return the figures of one variant on one draw; `rows` are the trace's, `decides` None: the variant's own."""
     half = len(rows) // 2
     pool = Pool(name="pool", site="site", device="h800", nodes=NODES, devices_per_node=SIZE, devices=NODES * SIZE)
-    watch = Watch(variant)
+    watch = Watch(variant, decides)
     jobs, age_s = draw_jobs(rows[half:], seed)
     settings = Settings(
         networks={"pool": network(seed)}, predictor=PastJobs(rows[:half], age_s), slices=True, until_s=END_S
@@ -285,8 +291,8 @@ def _figures(result: Result, watch: Watch) -> Figures:
     )
 
 
-def lines(data: Path, seeds: int) -> Iterator[str]:
-    """Return the tables' lines, trace by trace; means over the seeds."""
+def lines(data: Path, seeds: Sequence[int]) -> Iterator[str]:
+    """Return the tables' lines, trace by trace: means over the seeds, then what is stopped in each draw."""
     for name, file in TRACES.items():
         path = data / "traces" / file
         if not path.exists():
@@ -299,9 +305,25 @@ def lines(data: Path, seeds: int) -> Iterator[str]:
             " | idle in all | preempted jobs | nodes | late |"
         )
         yield "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: |"
-        for variant in VARIANTS:
-            runs = [run(rows, variant, seed) for seed in range(seeds)]
-            yield _line(variant, runs)
+        drawn: dict[str, list[Figures]] = {}
+        for title, (variant, decides) in RUNS.items():
+            drawn[title] = [run(rows, variant, seed, decides) for seed in seeds]
+            yield _line(title, drawn[title])
+        yield from _one_by_one(seeds, drawn)
+
+
+def _one_by_one(seeds: Sequence[int], drawn: Mapping[str, Sequence[Figures]]) -> Iterator[str]:
+    yield f"\nDraw by draw ({', '.join(ONE_BY_ONE)}):\n"
+    yield "| seed | preempted jobs | nodes | idle in all, h |"
+    yield "| --: | --: | --: | --: |"
+    for place, seed in enumerate(seeds):
+        runs = [drawn[title][place] for title in ONE_BY_ONE]
+        columns = [
+            [f"{figures.preempted_jobs:,}" for figures in runs],
+            [f"{figures.preempted_nodes:,.0f}" for figures in runs],
+            [f"{figures.idle_node_h:,.0f}" for figures in runs],
+        ]
+        yield f"| {seed} | {' | '.join('; '.join(column) for column in columns)} |"
 
 
 def _line(variant: str, runs: Sequence[Figures]) -> str:

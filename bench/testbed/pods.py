@@ -28,6 +28,7 @@ from bench.testbed.cases import CLUSTERS, Case, Probe, Stage, load_bench_model, 
 from bench.testbed.network import emulated_network
 from bench.testbed.running import Row, estimate, run_on
 from estimator.pricing.layer_times import Lookup
+from estimator.pricing.recipe import Setup
 from planner.one_job.site_pods.affinity import Job, estimated_affinity, job_ratios
 from planner.one_job.site_pods.affinity import Row as AffinityRow
 from planner.one_job.site_pods.affinity_rows import add_rows
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for seating, placement in first_names(ways).items():
                 setup = job.seated(seating)
                 ready = prepare_setup(f"{case.name}, {placement}", setup, lookup)
-                ready = replace(ready, probes=tuple(all_at_once(ready.probes)))
+                ready = replace(ready, probes=tuple(probes_on_pods(ready.probes, setup)))
                 (row,) = run_on(network, CLUSTER, cluster, [ready], lookup, steps=args.steps, repeats=args.repeats)
                 rows.append(row)
                 measured_s[seating] = row.measured_s
@@ -85,17 +86,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def all_at_once(probes: Sequence[Probe]) -> Iterator[Probe]:
+def probes_on_pods(probes: Sequence[Probe], setup: Setup) -> Iterator[Probe]:
     """Return the probes with those of collectives in different stages as one: all groups are busy at the same time, as
-    they are in training, and share the uplinks."""
+    they are in training, and share the uplinks. Of messages that of one pair inside one pod: one table stands for
+    those of all stages, and what uplinks make of it is the estimate's to say. None where no pair sits in one pod."""
+    pods = [setup.cluster.site(slot.site).network.path(slot.node)[-1] for stage in setup.stages for slot in stage.slots]
     joined: dict[tuple[CollectiveOp, int], list[Probe]] = {}
     nth: Counter[tuple[CollectiveOp, tuple[int, ...]]] = Counter()
+    messages: dict[int, Probe] = {}
     for probe in probes:
         if probe.op == "send_recv":
-            yield probe
+            near = next((pair for pair in probe.groups if pods[pair[0]] == pods[pair[1]]), None)
+            if near is not None:
+                messages.setdefault(probe.bytes, replace(probe, groups=(near,)))
             continue
         nth[probe.op, probe.groups[0]] += 1
         joined.setdefault((probe.op, nth[probe.op, probe.groups[0]]), []).append(probe)
+    yield from messages.values()
     for (op, _), alike in joined.items():
         groups = tuple(group for probe in alike for group in probe.groups)
         yield Probe(op=op, bytes=max(probe.bytes for probe in alike), groups=groups)

@@ -133,8 +133,11 @@ def _by_rank(lines: list[list[float]], steps: int) -> list[list[float]]:
 
 
 def estimate(setup: Setup, lookup: Lookup, tables: Sequence[LinkTable]) -> Evaluation:
-    """The product's own estimate; nothing of training on real GPUs (shares of links, launches) applies here."""
-    found = evaluate(setup, Pricing(parameters=neutral_parameters(), lookup=lookup, link_tables=tables))
+    """The product's own estimate; nothing of training on real GPUs (shares of links, launches) applies here. Tables of
+    collectives were measured on the very groups of the setup, those of messages between one pair."""
+    messages, placed = ([table for table in tables if (table.op == "send_recv") == one] for one in (True, False))
+    pricing = Pricing(parameters=neutral_parameters(), lookup=lookup, link_tables=messages, placed_tables=placed)
+    found = evaluate(setup, pricing)
     if isinstance(found, Infeasible):
         raise SystemExit(found.reason)
     return found

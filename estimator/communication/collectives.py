@@ -57,6 +57,7 @@ def time_collective(
     concurrent_groups: int = 1,
     method: Method = "interpolate",
     algorithm: str | None = None,
+    as_placed: bool = False,
 ) -> CollectiveTime:
     """Return the seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
@@ -65,7 +66,9 @@ def time_collective(
     different numbers of ranks, as no table says of which it was measured on); the nearest table of other ranks, or of
     another op of all_reduce, all_gather and reduce_scatter, rescaled by the ring formula (alpha by the latency of the
     hops, the rest by the bytes that pass the thinnest link) and marked modelled; the fastest algorithm by the links'
-    records, modelled.
+    records, modelled. A table is taken as measured inside one part of a fabric: what a group over several parts loses
+    on their uplinks rescales it as well. Not so `as_placed`: tables were then measured on this very group, while all
+    that shares its uplinks was busy.
 
     `concurrent_groups` groups like this one are busy at the same time; those that a node hosts share its NICs.
 
@@ -85,7 +88,11 @@ def time_collective(
     if algorithm is not None:
         return _fastest(_lines_of(algorithm, op, group, concurrent_groups), size_bytes, group)
     lines = algorithm_lines(op, group, concurrent_groups)
-    donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
+    donors = [
+        (table, donor if as_placed else _inside_one_part(donor))
+        for table in tables
+        if (donor := _donor(op, group, table)) is not None
+    ]
     if donors:
         table, donor = min(donors, key=lambda pair: _distance(op, group, pair[0]))
         table_time = _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
@@ -171,12 +178,14 @@ def time_stage_transfer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message:
-    """A message with its links to itself: its time, the part of it that does not grow with bytes, and its rate."""
+    """A message with its links and uplinks to itself: its time, the part of it that does not grow with bytes, and its
+    rate; the rate of what it shares with others, over the level `over`, and what spread tables leave of such rates."""
 
     time: CollectiveTime
     floor_s: float
     bytes_per_s: float
     shared_bytes_per_s: float
+    reach: float
     over: str
 
 
@@ -229,11 +238,15 @@ def _message(
     pair = describe_group(cluster, (sender, receiver))
     time, empty = (time_collective("send_recv", size, pair, tables=tables, method=method) for size in (size_bytes, 0.0))
     top = pair.levels[-1]
+    alone_bytes_per_s = top.available(1, message=True)
+    if top.above is not None and top.above.message:
+        alone_bytes_per_s = min(alone_bytes_per_s, 1 / top.above.message)
     return _Message(
         time=time,
         floor_s=min(empty.seconds, time.seconds),
-        bytes_per_s=top.bandwidth_bytes_per_s,
+        bytes_per_s=alone_bytes_per_s,
         shared_bytes_per_s=top.shared_bytes_per_s,
+        reach=top.message_reach,
         over=top.kind,
     )
 
@@ -245,12 +258,13 @@ def _doors(
     if message.over in ("fabric", "site"):
         for way, slot in (("out", sender), ("in", receiver)):
             nics = message.shared_bytes_per_s if message.over == "fabric" else nic_bytes_per_s(cluster, slot)
-            yield (way, slot.site, str(slot.node)), nics / message.bytes_per_s
+            yield (way, slot.site, str(slot.node)), nics * message.reach / message.bytes_per_s
     if message.over in ("fabric", "site") and shares_uplinks(cluster):
         for uplink, rate in doors_above(cluster, sender, receiver):
             yield uplink, rate / message.bytes_per_s
     if message.over == "site":
-        yield ("between", sender.site, receiver.site), message.shared_bytes_per_s / message.bytes_per_s
+        shared_bytes_per_s = message.shared_bytes_per_s * message.reach
+        yield ("between", sender.site, receiver.site), shared_bytes_per_s / message.bytes_per_s
 
 
 def _door_seconds(messages: Sequence[tuple[_Message, float]]) -> float:
@@ -295,6 +309,10 @@ def _donor(op: CollectiveOp, group: Group, table: LinkTable) -> Group | None:
     inner = (replace(level, crossings=level.crossings * table.ranks // group.ranks) for level in group.levels[:-1])
     outer = replace(top, members=members, crossings=members - 1)
     return replace(group, ranks=table.ranks, nodes=table.nodes, levels=(*inner, outer))
+
+
+def _inside_one_part(group: Group) -> Group:
+    return replace(group, levels=tuple(level.inside_one_part() for level in group.levels))
 
 
 def _distance(op: CollectiveOp, group: Group, table: LinkTable) -> tuple[bool, float, bool]:

@@ -99,6 +99,7 @@ def _under(level: Level, above: Above) -> Level:
         level,
         latency_s=level.latency_s + above.hops_s,
         quick_latency_s=None if quick_s is None else quick_s + above.hops_s,
+        hops_s=above.hops_s,
         collective_reach=above.collective_reach,
         message_reach=above.message_reach,
         above=above.uplinks,

@@ -33,8 +33,9 @@ class Level:
     `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
     weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
     `collective_reach`, `message_reach`: the share of its rate over so many parts of a fabric (`SpreadTable`). `above`:
-    what uplinks that several nodes share hold back, of a fabric; None where nothing does. The other fields are
-    the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
+    what uplinks that several nodes share hold back, of a fabric; None where nothing does. `hops_s`: what of the
+    latencies the hops between parts take. The other fields are the link's (`Link`); a share is of
+    `bandwidth_bytes_per_s`.
     """
 
     kind: Literal["island", "host", "fabric", "site"]
@@ -55,11 +56,27 @@ class Level:
     collective_reach: float = 1.0
     message_reach: float = 1.0
     above: Uplinks | None = None
+    hops_s: float = 0.0
 
     def available(self, concurrent_groups: int, *, message: bool = False) -> float:
         """Bytes/s out of a part while that many groups like this one are busy, for a collective or a message."""
         rate = min(self.bandwidth_bytes_per_s, self.shared_bytes_per_s / min(concurrent_groups, self.hosted))
         return rate * (self.message_reach if message else self.collective_reach)
+
+    def inside_one_part(self) -> Level:
+        """Return the same level of a group that meets one part of the fabric alone."""
+        if not self.hops_s and self.collective_reach == self.message_reach == 1 and self.above is None:
+            return self
+        quick_s = self.quick_latency_s
+        return replace(
+            self,
+            latency_s=self.latency_s - self.hops_s,
+            quick_latency_s=None if quick_s is None else quick_s - self.hops_s,
+            collective_reach=1.0,
+            message_reach=1.0,
+            above=None,
+            hops_s=0.0,
+        )
 
 
 def effective(link: Link) -> float:

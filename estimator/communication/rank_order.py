@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.phases import Algorithm, PhasedOp, bytes_between, collective_phases
+from estimator.communication.phases import Algorithm, PhasedOp, bytes_across, bytes_between, collective_phases
 
 MOST_EXACT = 16
 """Ranks up to which the least is found by going through all ways."""
@@ -48,6 +48,13 @@ def best_order(algorithm: Algorithm, counts: Sequence[int], op: PhasedOp = "all_
 def node_order(counts: Sequence[int]) -> Seats:
     """Return the ranks in the order of the nodes."""
     return tuple(node for node, count in enumerate(counts) for _ in range(count))
+
+
+@lru_cache(maxsize=65536)
+def least_across(algorithm: Algorithm, counts: tuple[int, ...]) -> float:
+    """Return the bytes between nodes that give `counts` devices, of an all-reduce of one byte in the best order of its
+    ranks."""
+    return bytes_across(collective_phases(algorithm, "all_reduce", sum(counts)), best_order(algorithm, counts))
 
 
 @lru_cache(maxsize=4096)

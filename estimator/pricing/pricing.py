@@ -30,7 +30,7 @@ class Pricing:
     A record bound to a Pricing is priced by that one alone; `but` gives another one, which has computed nothing yet.
     """
 
-    __slots__ = ("_results", "efficiencies_of", "link_tables", "lookup", "parameters")
+    __slots__ = ("_results", "efficiencies_of", "link_tables", "lookup", "parameters", "placed_tables")
 
     def __init__(
         self,
@@ -39,13 +39,17 @@ class Pricing:
         efficiencies_of: EfficienciesOf = load_operator_efficiencies,
         lookup: Lookup = nothing_measured,
         link_tables: Sequence[LinkTable] = (),
+        placed_tables: Sequence[LinkTable] = (),
     ) -> None:
         """Hold the parameters (None: those that come with the program) and what is measured: `lookup` finds layer
-        times, `link_tables` are of collectives; both win over the models."""
+        times, `link_tables` are of collectives inside one part of a fabric; both win over the models. `placed_tables`
+        were measured on the very groups of the one setup that is priced, with all that shares their uplinks, and win
+        over these."""
         self.parameters = parameters or load_training_parameters()
         self.efficiencies_of = efficiencies_of
         self.lookup = lookup
         self.link_tables = tuple(link_tables)
+        self.placed_tables = tuple(placed_tables)
         self._results: dict[Hashable, object] = {}
 
     def but(self, *, link_tables: Sequence[LinkTable] | None = None, lookup: Lookup | None = None) -> Pricing:
@@ -55,6 +59,7 @@ class Pricing:
             efficiencies_of=self.efficiencies_of,
             lookup=self.lookup if lookup is None else lookup,
             link_tables=self.link_tables if link_tables is None else link_tables,
+            placed_tables=self.placed_tables,
         )
 
     def remember(
@@ -98,7 +103,12 @@ class Pricing:
     def _collective_time(
         self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int
     ) -> CollectiveTime:
-        timed = time_collective(op, size_bytes, group, tables=self.link_tables, concurrent_groups=concurrent)
-        if timed.table_ids or op == "send_recv":
+        for tables, as_placed in ((self.placed_tables, True), (self.link_tables, False)):
+            timed = time_collective(
+                op, size_bytes, group, tables=tables, concurrent_groups=concurrent, as_placed=as_placed
+            )
+            if timed.table_ids:
+                return timed
+        if op == "send_recv":
             return timed
         return time_collective(op, size_bytes, reached, concurrent_groups=concurrent)

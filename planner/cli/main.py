@@ -31,6 +31,7 @@ COMMANDS = {
     "validate": "predict published or own runs, and say how far off that is",
     "jct": "completion times of jobs: train a predictor, predict, evaluate",
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
+    "network": "the switches and cables between the nodes of a cluster",
     "profiles": "measured profiles: export, import, show",
     "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }

@@ -38,6 +38,9 @@ def print_run(
         ("least that would do, idle", _numbers(summary.nodes_least_mean, summary.nodes_idle_mean)),
         ("machine-hours, fragmentation", _nodes(summary)),
         ("scattered starts, held back", _scattered(summary)),
+        ("gradients between nodes", _traffic(summary)),
+        ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
+        ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
@@ -152,6 +155,16 @@ def _nodes(summary: Summary) -> str:
 
 def _scattered(summary: Summary) -> str:
     return f"{format_figure(summary.scattered_ratio, '.1%')}, {format_figure(summary.held_back, '.0f')} jobs"
+
+
+def _traffic(summary: Summary) -> str:
+    sent = summary.cross_node_bytes_per_s
+    return "- (a model is not known)" if sent is None else f"{sent / 1e9:.3g} GB/s (ring)"
+
+
+def _sold(device_hours: float | None, revenue: float | None) -> str:
+    priced = "" if revenue is None else f", for {revenue:.4g}"
+    return f"{format_figure(device_hours, '.2f')} device-hours{priced}"
 
 
 def _times(*values: float | None) -> str:

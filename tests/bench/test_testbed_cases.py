@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bench.testbed.__main__ import prepare, run_cluster, scaled
-from bench.testbed.cases import CLUSTERS, Case, Stage, cases, load_bench_model, make_setup, stage_parameters
+from bench.testbed.cases import CLUSTERS, Case, Probe, Stage, cases, load_bench_model, make_setup, stage_parameters
+from bench.testbed.pods import case_of, probes_on_pods
 from bench.testbed.running import Row, estimate, make_tables, print_rows
 from models_zoo.layers import Layer
 from profiles.cluster import Cluster
@@ -85,6 +87,19 @@ def test_a_slow_link_does_not_slow_the_tables_of_others() -> None:
     changed = {name for name in usual if slowed[name] != usual[name]}
     assert changed
     assert changed < usual.keys()
+
+
+def test_on_pods_messages_are_probed_on_a_pair_inside_one_pod() -> None:
+    """Nodes 0 to 3 are a pod; the third of these messages is between two."""
+    case = case_of("pp4 dp2")
+    cluster = load_cluster(str(CLUSTERS / "three-pods.yaml"))
+    setup = make_setup(case, load_bench_model(), cluster)
+    sums = [Probe(op="all_reduce", bytes=8, groups=((first, first + 1),)) for first in (0, 2)]
+    messages = [Probe(op="send_recv", bytes=size, groups=((2, 4), (1, 3))) for size in (7, 10)]
+    probes = list(probes_on_pods([*sums, *messages, replace(messages[0], groups=((3, 5),))], setup))
+    assert probes[:2] == [replace(message, groups=((1, 3),)) for message in messages]
+    assert probes[2:] == [Probe(op="all_reduce", bytes=8, groups=((0, 1), (2, 3)))]
+    assert not list(probes_on_pods([replace(messages[0], groups=((3, 5),))], setup))
 
 
 def test_scaling_touches_the_links_between_sites_alone() -> None:

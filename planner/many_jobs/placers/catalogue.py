@@ -26,6 +26,7 @@ PLACERS: dict[str, str] = {
     "kube-pack": "planner.many_jobs.placers.kube:KubePack",
     "kube-spread": "planner.many_jobs.placers.kube:KubeSpread",
     "near-ends": "planner.many_jobs.placers.near_ends:NearEnds",
+    "ours": "planner.many_jobs.placers.ours:Ours",
     "random": "planner.many_jobs.placers.random_nodes:RandomNodes",
     "slurm": "planner.many_jobs.placers.slurm:Slurm",
     "tiresias": "planner.many_jobs.placers.tiresias:Tiresias",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import get_args
 
-from estimator.communication.phases import Algorithm, bytes_across, collective_phases
-from estimator.communication.rank_order import MOST_EXACT, best_order
+from estimator.communication.phases import Algorithm
+from estimator.communication.rank_order import MOST_EXACT, least_across
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.filling import largest_first
 from planner.many_jobs.placers.records import FreeNodes, Request
@@ -63,14 +63,7 @@ def least_traffic(algorithm: Algorithm, wanted: int, limits: tuple[int, ...]) ->
     shapes = (
         divisions(wanted, limits) if wanted <= MOST_EXACT else iter((_fullest(wanted, limits), _even(wanted, limits)))
     )
-    return min(shapes, key=lambda counts: round(traffic(algorithm, counts), 9))
-
-
-@lru_cache(maxsize=65536)
-def traffic(algorithm: Algorithm, counts: tuple[int, ...]) -> float:
-    """Return the bytes between nodes that give `counts` devices, of an all-reduce of one byte in the best order of its
-    ranks."""
-    return bytes_across(collective_phases(algorithm, "all_reduce", sum(counts)), best_order(algorithm, counts))
+    return min(shapes, key=lambda counts: round(least_across(algorithm, counts), 9))
 
 
 def divisions(wanted: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:

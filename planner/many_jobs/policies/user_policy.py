@@ -12,7 +12,7 @@ from estimator.host.pulse import Pulse
 from models_zoo.user_code import UserFactory
 from planner.many_jobs.jobs.records import Decision, NodeCounts, Policy, View
 from planner.many_jobs.placers.catalogue import make_placer, make_users_placer
-from planner.many_jobs.placers.records import FreeNodes, Placer, Request
+from planner.many_jobs.placers.records import FreeNodes, Later, Placer, Request
 from planner.many_jobs.policies.catalogue import make_here, make_policy
 from profiles.errors import InputError, MachineError
 from profiles.records import dataclass
@@ -80,7 +80,7 @@ class WatchedPlacer:
         self._placer, self._watch = placer, watch
         self.name = placer.name
 
-    def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
+    def place(self, nodes: FreeNodes, request: Request) -> NodeCounts | Later:
         """As `Placer`."""
         return self._watch.call("place", lambda: self._placer.place(nodes, request), passing=Exception)
 

@@ -59,6 +59,16 @@ def pools_of(cluster: Cluster) -> dict[str, Pool]:
     return named
 
 
+def pool_prices(cluster: Cluster) -> dict[str, float]:
+    """What a device costs an hour, by pool; of those that the cluster file prices."""
+    groups = {
+        pool_name(cluster, site, number): group for site in cluster.sites for number, group in enumerate(site.nodes)
+    }
+    return {
+        name: group.price_per_device_hour for name, group in groups.items() if group.price_per_device_hour is not None
+    }
+
+
 def left_out(cluster: Cluster) -> dict[tuple[str, str], int]:
     """Free devices that no pool has, since not all of their node is free, by site and type of device."""
     counts: dict[tuple[str, str], int] = {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from planner.many_jobs.jobs.records import Decision, Grant
+from planner.many_jobs.jobs.records import Decision, Grant, NodeCounts
+from planner.many_jobs.placers.records import Later, no_price
 from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
+from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
 from planner.many_jobs.simulation.zones import (
@@ -43,11 +45,13 @@ def apply_decision(run: RunState, decision: Decision) -> bool:
             state.settle()
             run.stop_waiting(state)
         end_job(run, state, DROPPED)
-    came_back = {state.job.id: _release(run, state, grant) for state, grant in changes}
+    # Who waits for devices that others give up does not make them wait in vain.
+    may_wait = not stops and all(state.grant is None for state, _ in changes)
+    came_back = {state.job.id: _release(run, state, grant) for state, grant in changes if state.grant is not None}
     if len(changes) > 1:
         changes.sort(key=lambda change: (not change[1].nodes, -change[1].devices))
     for state, grant in changes:
-        _start(run, state, grant, came_back[state.job.id])
+        _start(run, state, grant, came_back.get(state.job.id), may_wait=may_wait)
     return True
 
 
@@ -135,13 +139,8 @@ def _check_devices(run: RunState, stops: list[ActiveJob], changes: list[Change])
             )
 
 
-def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Pieces] | None:
-    """Take from the job what it does not keep under its new grant (`kept_pieces`); returns what it keeps, None if it
-    only starts."""
-    if state.grant is None:
-        state.settle()
-        run.stop_waiting(state)
-        return None
+def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Pieces]:
+    """Take from a running job what it does not keep under its new grant (`kept_pieces`); returns what it keeps."""
     _close(run, state)
     del run.running[state.job.id]
     kept = kept_pieces(state, grant)
@@ -153,17 +152,24 @@ def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Piec
     return kept
 
 
-def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pieces] | None) -> None:
-    """Place the job under its new grant and let it run."""
+def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pieces] | None, *, may_wait: bool) -> None:
+    """Place the job under its new grant and let it run; or leave it waiting, where the rule of placement says so."""
     placement: dict[str, Pieces] = {}
     held, named = 0, dict(grant.nodes)
     for pool, count in grant.parts:
         held += count
         if kept and pool in kept:
             placement[pool] = kept[pool]
-        else:
-            placement[pool] = run.nodes[pool].take_on(named[pool]) if named else _take(run, state, pool, count)
-            run.free[pool] -= count
+            continue
+        pieces = run.nodes[pool].take_on(named[pool]) if named else _take(run, state, grant, pool, count, may_wait)
+        if isinstance(pieces, Later):
+            run.place_later(state, pieces.until_s)
+            return
+        placement[pool] = pieces
+        run.free[pool] -= count
+    if kept is None:
+        state.settle()
+        run.stop_waiting(state)
     now_s, job = run.clock.now_s, state.job
     iteration_s = run.iteration_s(job, grant, placement)
     if iteration_s is None:
@@ -205,12 +211,29 @@ def _count_start(run: RunState, state: ActiveJob) -> None:
         )
 
 
-def _take(run: RunState, state: ActiveJob, pool: str, count: int) -> Pieces:
-    """Devices by the run's rule of placement; by the one that is built in where it has none."""
+def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, may_wait: bool) -> Pieces | Later:
+    """Devices by the run's rule of placement; by the one that is built in where it has none. A job on several pools
+    never waits for one of them."""
     placer, nodes = run.settings.placer, run.nodes[pool]
     if placer is None:
         return nodes.take(count)
-    return take_by_rule(placer, nodes, run.sitting, state, pool, count, run.view.networks[pool])
+    alone, told = len(grant.parts) == 1, run.settings.price
+
+    def price(counts: NodeCounts) -> float | None:
+        return told and told(state.job, grant, {pool: tuple((node, (1 << some) - 1) for node, some in counts)})
+
+    first = state.first_start_s is None and (state.place_by_s is None or run.clock.now_s < state.place_by_s)
+    return take_by_rule(
+        placer,
+        nodes,
+        run.sitting,
+        state,
+        pool,
+        count,
+        run.view.networks[pool],
+        price=price if alone and told else no_price,
+        may_wait=may_wait and alone and first,
+    )
 
 
 def expect_end(run: RunState, state: ActiveJob) -> None:
@@ -232,6 +255,7 @@ def reprice(run: RunState) -> None:
             keep_slices(run, state)
         if state.producing:
             run.totals.pause(state.relative_rate)
+        count_seats(run, state)
         state.change_speed(iteration_s)
         if state.producing:
             run.totals.produce(state.relative_rate)
@@ -257,6 +281,7 @@ def _close(run: RunState, state: ActiveJob) -> None:
     if state.producing:
         state.producing = False
         run.totals.pause(state.relative_rate)
+    count_seats(run, state)
     state.settle()
 
 

@@ -1,11 +1,17 @@
-"""A rule of placement in a run: asked for devices of a pool, and checked."""
+"""A rule of placement in a run: asked for devices of a pool, and checked.
+
+A rule may answer `Later` for a job that waits for its first start, once no other job gives anything up for it. The job
+then stays where it is in the queue, and is asked for again with every decision that grants it devices, up to the time
+that the rule said first: from then on it is placed, so that nobody starves by a rule.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from planner.many_jobs.jobs.records import NodeCounts
-from planner.many_jobs.placers.records import Placer, Request
+from planner.many_jobs.placers.records import Later, Placer, Price, Request
 from planner.many_jobs.simulation.placing import Pieces, PoolNodes
 from planner.many_jobs.simulation.settings import PlacerError
 from planner.many_jobs.simulation.states import ActiveJob
@@ -16,10 +22,10 @@ from profiles.network import Network
 class Sitting:
     """Which jobs sit on which nodes, and when they should end."""
 
-    __slots__ = ("ends_s",)
+    __slots__ = ("ends",)
 
     def __init__(self) -> None:
-        self.ends_s: dict[tuple[str, int], dict[int, float]] = {}
+        self.ends: dict[tuple[str, int], dict[int, tuple[float, int]]] = {}
 
     def enter(self, state: ActiveJob) -> None:
         """The job sits where it does from now on."""
@@ -27,14 +33,14 @@ class Sitting:
         if end_s is None:
             return
         for pool, pieces in state.placement.items():
-            for node, _ in pieces:
-                self.ends_s.setdefault((pool, node), {})[state.index] = end_s
+            for node, mask in pieces:
+                self.ends.setdefault((pool, node), {})[state.index] = end_s, mask.bit_count()
 
     def leave(self, state: ActiveJob) -> None:
         """It does no more."""
         for pool, pieces in state.placement.items():
             for node, _ in pieces:
-                self.ends_s.get((pool, node), {}).pop(state.index, None)
+                self.ends.get((pool, node), {}).pop(state.index, None)
 
 
 def predicted_end_s(state: ActiveJob, from_s: float, iterations: float) -> float | None:
@@ -49,26 +55,44 @@ def predicted_end_s(state: ActiveJob, from_s: float, iterations: float) -> float
 class _PoolView:
     """A `planner.many_jobs.placers.records.FreeNodes` of a run's pool, while a rule is asked."""
 
-    __slots__ = ("_pool", "_sitting", "free")
+    __slots__ = ("_barred", "_pool", "_sitting", "free")
 
     def __init__(self, nodes: PoolNodes, pool: str, sitting: Sitting) -> None:
         self.free: Sequence[int] = nodes.counts
         if nodes.barred:
             self.free = [0 if node in nodes.barred else count for node, count in enumerate(nodes.counts)]
-        self._pool, self._sitting = pool, sitting
+        self._pool, self._sitting, self._barred = pool, sitting, nodes.barred
 
     def last_end_s(self, node: int) -> float | None:
         """As `FreeNodes`."""
-        return max(self._sitting.ends_s.get((self._pool, node), {}).values(), default=None)
+        ends = self._sitting.ends.get((self._pool, node))
+        return max(ends.values())[0] if ends else None
+
+    def ends(self, node: int) -> Sequence[tuple[float, int]]:
+        """As `FreeNodes`; none of nodes that are reserved for others."""
+        if node in self._barred:
+            return ()
+        return tuple(self._sitting.ends.get((self._pool, node), {}).values())
 
 
 def take_by_rule(
-    placer: Placer, nodes: PoolNodes, sitting: Sitting, state: ActiveJob, pool: str, devices: int, network: Network
-) -> Pieces:
-    """Return the devices of the pool that the rule gives the job, taken. The caller knows that so many are free.
+    placer: Placer,
+    nodes: PoolNodes,
+    sitting: Sitting,
+    state: ActiveJob,
+    pool: str,
+    devices: int,
+    network: Network,
+    *,
+    price: Price,
+    may_wait: bool,
+) -> Pieces | Later:
+    """Return the devices of the pool that the rule gives the job, taken; or that it is to be placed later. The caller
+    knows that so many are free.
 
     Raises:
-        PlacerError: the rule fails, or gives too few, too many, a device twice, or one that is not free.
+        PlacerError: the rule fails, gives too few, too many, a device twice, or one that is not free, or lets a job
+            wait that may not, or until no time to come.
     """
     now_s = state.clock.now_s
     view = _PoolView(nodes, pool, sitting)
@@ -80,6 +104,8 @@ def take_by_rule(
         now_s=now_s,
         predicted_end_s=predicted_end_s(state, now_s, state.remaining_at),
         network=network,
+        iteration_s=price,
+        may_wait=may_wait,
     )
     where = f"placer {placer.name} at {now_s:g} s, job {state.job.id}"
     try:
@@ -89,6 +115,11 @@ def take_by_rule(
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
         raise PlacerError(where=where, found=found, expected=f"{devices} devices of {pool}") from error
+    if isinstance(chosen, Later):
+        if not (may_wait and now_s < chosen.until_s < inf):
+            expected = "a time after now" if may_wait else f"{devices} devices of {pool}: the job may not wait longer"
+            raise PlacerError(where=where, found=f"later, at {chosen.until_s:g} s", expected=expected)
+        return chosen
     wrong = _wrong(chosen, view.free, devices)
     if wrong is not None:
         found, expected = wrong

@@ -39,6 +39,8 @@ _STATE_FIELDS = tuple(
     if name not in ("clock", "grant", "index", "job", "placement", "predicted_interval_s")
 )
 """What of a job is a plain figure."""
+_LATER_FIELDS = ("place_by_s",)
+"""Those of them that earlier files of this version lack."""
 
 
 class CheckpointWriter:
@@ -59,7 +61,8 @@ class CheckpointWriter:
 
 def fingerprint(run: RunState) -> str:
     """A hash of all that must be the same for a run to go on: jobs, pools, the names of policy and placer, and
-    what settings bear on the result. The Cells, the networks and a truth of one's own are taken on trust."""
+    what settings bear on the result. The Cells, the networks, the prices and a truth of one's own are taken on
+    trust."""
     settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
@@ -190,9 +193,11 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.arrived, run.departed = document["arrived"], document["departed"]
     run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
     for name in JobTable.__slots__:
-        if name != "status" and (name in document["table"] or not uncounted):
-            kind = getattr(run.table, name).typecode
+        kind = "" if name == "status" else getattr(run.table, name).typecode
+        if kind and (name in document["table"] or not uncounted):
             setattr(run.table, name, read_column(document["table"][name], kind))
+        elif kind == "d":
+            setattr(run.table, name, array(kind, [math.nan]) * len(run.jobs))
     run.ended = read_column(document["ended"], "q").tolist()
     run.ended_after = read_column(document["ended_after"], "q").tolist()
     run.given_up = dict(document["given_up"])
@@ -219,6 +224,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     for written in document["waiting"]:
         state = _read_state(run, written)
         run.waiting[state.job.id] = state
+        if state.place_by_s is not None and state.place_by_s > run.clock.now_s:
+            run.place_by_s[state.job.id] = state.place_by_s
     for written in document["running"]:
         state = _read_state(run, written)
         run.running[state.job.id] = state
@@ -233,7 +240,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
 def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
     state = ActiveJob(run.jobs[written["job"]], written["job"], run.clock, reference_s=0.0, jobs_before=0.0)
     for name in _STATE_FIELDS:
-        setattr(state, name, written[name])
+        if name not in _LATER_FIELDS or name in written:
+            setattr(state, name, written[name])
     interval = written.get("predicted_interval_s")
     if interval is not None:
         low_s, high_s = interval

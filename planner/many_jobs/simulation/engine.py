@@ -27,6 +27,7 @@ from planner.many_jobs.simulation.checkpoint import CheckpointWriter, resume
 from planner.many_jobs.simulation.failures import check_listed, up_time_s
 from planner.many_jobs.simulation.result import Result, make_result
 from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
+from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.settings import IntervalPredictor, Settings
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import UNFINISHED
@@ -303,6 +304,8 @@ def _close_books(run: RunState, cut: bool) -> None:
         run.clock.now_s = until_s
     for state in (*run.waiting.values(), *run.running.values()):
         fill_row(run, state, UNFINISHED)
+        if state.grant is not None:
+            count_seats(run, state)
         if run.settings.slices:
             keep_slices(run, state)
         doing = "waiting" if state.grant is None else "restarting"

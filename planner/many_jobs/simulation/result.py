@@ -50,7 +50,14 @@ class Summary:
     `nodes_idle_mean`: those that work and are wholly free. `fragmentation_mean`: devices that nobody holds on nodes in
     use over all devices of these, both summed over time (Titan, section V-A). `scattered_ratio`: of the starts on
     several devices those on more nodes than would hold them; `held_back`: jobs that had to wait though enough devices
-    were free when they came. None of a run that went on from a checkpoint that lacks them.
+    were free when they came. `cross_node_bytes_per_s`: what jobs on several nodes send between them while they make
+    progress, an all-reduce of the gradients of all parameters over all devices in each iteration
+    (`planner.many_jobs.simulation.seat_costs`), summed over the jobs, mean over time; None where the model of one is
+    not known. `device_hours_per_machine_hour`, `revenue_per_machine_hour`: what running jobs hold, and what that is
+    sold for, over `machine_hours`; revenue is None where a pool that was used has no price. `*_as_printed`: Titan's
+    profit K P / (N T), K the jobs that run at a time, P the mean of a finished job's device-hours or revenue, N the
+    nodes in use, T the mean JCT in hours: means over jobs, long and short alike, and T holds the wait. None of a run
+    that went on from a checkpoint that lacks them.
     """
 
     policy: str
@@ -93,6 +100,11 @@ class Summary:
     fragmentation_mean: float | None
     scattered_ratio: float | None
     held_back: int | None
+    cross_node_bytes_per_s: float | None
+    device_hours_per_machine_hour: float | None
+    device_hours_as_printed: float | None
+    revenue_per_machine_hour: float | None
+    revenue_as_printed: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +225,7 @@ def _summary(run: RunState, devices: int) -> Summary:
         decisions=totals.decisions,
         violations=totals.violations,
         **_of_nodes(totals, simulated_s),
+        **_of_seats(run, simulated_s),
     )
 
 
@@ -232,6 +245,30 @@ def _of_nodes(totals: Totals, simulated_s: float) -> dict[str, Any]:
         "held_back": totals.held_back,
     }
     return {name: None if math.isnan(value) else value for name, value in figures.items()}
+
+
+def _of_seats(run: RunState, simulated_s: float) -> dict[str, Any]:
+    """The summary's figures of what is sent between nodes, and of what devices are sold for."""
+    table, totals = run.table, run.totals
+    jct, numbers = finished_times(run.jobs, table)
+    machine_h = totals.in_use_s / 3600
+    # K over N T, per hour.
+    running_s = totals.jobs_s - totals.waiting_s
+    turnover = _ratio(running_s, totals.in_use_s * float(jct.sum()) / 3600)
+    hours = np.asarray(table.attained_device_s) / 3600
+    revenue = np.asarray(table.revenue) if run.settings.prices else np.full(len(run.jobs), math.nan)
+    figures = {
+        "cross_node_bytes_per_s": _ratio(math.fsum(table.cross_node_bytes), simulated_s),
+        "device_hours_per_machine_hour": _ratio(math.fsum(hours), machine_h),
+        "device_hours_as_printed": turnover * math.fsum(hours[numbers]),
+        "revenue_per_machine_hour": _ratio(math.fsum(revenue), machine_h),
+        "revenue_as_printed": turnover * math.fsum(revenue[numbers]),
+    }
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else math.nan
 
 
 def fairness(jobs: Sequence[Job], table: JobTable, devices: int) -> Column:

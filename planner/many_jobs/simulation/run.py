@@ -13,7 +13,7 @@ from planner.many_jobs.jobs.records import CellBook, Job, Policy, Pool
 from planner.many_jobs.placers.catalogue import BEST_FIT
 from planner.many_jobs.policies.user_policy import Makers, try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
-from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pool_prices
 from planner.many_jobs.scheduling.measured import cells_on
 from planner.many_jobs.scheduling.pool_networks import pool_networks
 from planner.many_jobs.simulation.apart import simulate_apart
@@ -274,6 +274,7 @@ def run_request(
         sharing=sharing,
         site_links=site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),
+        prices=pool_prices(inputs.cells.cluster),
         round_s=options.round_s,
         restart_s=options.restart_s,
         storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,

@@ -71,6 +71,7 @@ class RunState:
         self.planned: dict[str, Job] = {}
         self.reservations: dict[str, Reservation] = {}
         self.waiting: dict[str, ActiveJob] = {}
+        self.place_by_s: dict[str, float] = {}
         self.running: dict[str, ActiveJob] = {}
         self.arrived: list[str] = []
         self.departed: list[str] = []
@@ -130,11 +131,17 @@ class RunState:
         """The job waits, behind all who do."""
         self.waiting[state.job.id] = state
 
+    def place_later(self, state: ActiveJob, until_s: float) -> None:
+        """The rule of placement lets the job wait: no longer than it said first."""
+        if state.place_by_s is None:
+            state.place_by_s = self.place_by_s[state.job.id] = until_s
+
     def stop_waiting(self, state: ActiveJob) -> None:
         """The job waits no longer. A dict that is emptied at its head gets slow to read from there, so it is made anew
         now and then."""
         waiting = self.waiting
         del waiting[state.job.id]
+        self.place_by_s.pop(state.job.id, None)
         self.removed += 1
         if self.removed > 64 + 8 * isqrt(len(waiting)):
             self.removed = 0

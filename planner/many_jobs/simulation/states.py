@@ -22,7 +22,7 @@ class ActiveJob:
     """A `planner.many_jobs.jobs.records.JobState`. What grows with time is kept as of `since_s`, when the job
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
-    do."""
+    do. `place_by_s`: the rule of placement lets it wait until then at most."""
 
     job: Job
     index: int
@@ -48,6 +48,7 @@ class ActiveJob:
     began_s: float = 0.0
     began_with: float = 0.0
     progress_from_s: float = 0.0
+    place_by_s: float | None = None
     iteration_time_s: float = 0.0
     relative_rate: float = 0.0
 
@@ -63,6 +64,14 @@ class ActiveJob:
         return self.remaining_at if ran_s <= 0 else max(0.0, self.remaining_at - ran_s / self.iteration_time_s)
 
     @property
+    def unsettled_iterations(self) -> float:
+        """Iterations done since the figures were last brought to now."""
+        ran_s = self.clock.now_s - self.progress_from_s
+        if self.grant is None or ran_s <= 0:
+            return 0.0
+        return min(ran_s / self.iteration_time_s, self.remaining_at)
+
+    @property
     def attained_device_s(self) -> float:
         """Devices times seconds held, up to now."""
         return self.attained_at + self.held * (self.clock.now_s - self.since_s)
@@ -76,15 +85,12 @@ class ActiveJob:
         """Bring all figures to now; returns the iterations done since they last were."""
         now_s = self.clock.now_s
         span_s = now_s - self.since_s
-        did = 0.0
+        did = self.unsettled_iterations
         if self.grant is None:
             self.waited_at += span_s
         else:
             self.attained_at += self.held * span_s
-            ran_s = now_s - self.progress_from_s
-            if ran_s > 0:
-                did = min(ran_s / self.iteration_time_s, self.remaining_at)
-                self.remaining_at -= did
+            self.remaining_at -= did
         self.done += did
         self.since_s = now_s
         return did

@@ -46,6 +46,11 @@ MEANS = (
     "fragmentation_mean",
     "scattered_ratio",
     "held_back",
+    "cross_node_bytes_per_s",
+    "device_hours_per_machine_hour",
+    "device_hours_as_printed",
+    "revenue_per_machine_hour",
+    "revenue_as_printed",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")

@@ -81,15 +81,19 @@ class Totals:
 class JobTable:
     """What became of each job, by its number in order of submission. Times are NaN where there was no such time;
     `sharing` is the time-averaged number of jobs in the system while this one was, `asked_s` an iteration's seconds on
-    the Cell that it asked for, `nodes` on how many it started last (0: it never did)."""
+    the Cell that it asked for, `nodes` on how many it started last (0: it never did), `cross_node_bytes` what it sent
+    between nodes (NaN of a model that is not known), `revenue` what its devices were sold for (NaN where one has no
+    price, 0 where none has)."""
 
     __slots__ = (
         "asked_s",
         "attained_device_s",
+        "cross_node_bytes",
         "end_s",
         "failures",
         "nodes",
         "restarts",
+        "revenue",
         "sharing",
         "start_s",
         "status",
@@ -107,3 +111,5 @@ class JobTable:
         self.restarts = array("q", [0]) * jobs
         self.failures = array("q", [0]) * jobs
         self.nodes = array("q", [0]) * jobs
+        self.cross_node_bytes = array("d", [0.0]) * jobs
+        self.revenue = array("d", [0.0]) * jobs

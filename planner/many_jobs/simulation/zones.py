@@ -1,6 +1,8 @@
-"""Announced jobs and reservations in a run: when they begin and end, and what a decision may do beside them.
+"""Announced jobs and reservations in a run: when they begin and end, and what a decision may do beside them; and until
+when jobs wait by the rule of placement.
 
-Nothing here touches a run without announced jobs, whose policy neither reserves nor names nodes.
+Nothing here touches a run without announced jobs, whose policy neither reserves nor names nodes and whose rule lets
+nobody wait.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ Change = tuple[ActiveJob, Grant]
 
 
 def next_in_calendar_s(run: RunState) -> float:
-    """Return when the next job is announced or should come, or the next reservation ends, seconds on the run's
-    clock."""
+    """Return when the next job is announced or should come, the next reservation ends, or the next job waits no longer
+    for its place, seconds on the run's clock."""
     now_s = run.clock.now_s
     turns = ((zone.arrival_s if zone.arrival_s > now_s else zone.until_s) for zone in run.reservations.values())
-    next_s = min(turns, default=inf)
+    next_s = min((*turns, *run.place_by_s.values()), default=inf)
     if run.next_announcement < len(run.announcements):
         next_s = min(next_s, run.announcements[run.next_announcement][0])
     return next_s
@@ -29,12 +31,15 @@ def next_in_calendar_s(run: RunState) -> float:
 
 def turn_calendar(run: RunState, now_s: float) -> bool:
     """Announce the jobs that are known at `now_s`, and end the reservations that last no longer; return whether there
-    were any, or jobs that should come now."""
+    were any, or jobs that should come now, or wait no longer for their place."""
     since_s, run.calendar_s = run.calendar_s, now_s
     happened = any(since_s < zone.arrival_s <= now_s for zone in run.reservations.values())
     happened = announce(run, now_s) or happened
     for id_ in [id_ for id_, zone in run.reservations.items() if zone.until_s <= now_s]:
         end_zone(run, id_)
+        happened = True
+    for id_ in [id_ for id_, place_by_s in run.place_by_s.items() if place_by_s <= now_s]:
+        del run.place_by_s[id_]
         happened = True
     return happened
 

@@ -42,6 +42,10 @@ class InsideTables:
 
     pricer: Pricer
 
+    @property
+    def _layers(self) -> int:
+        return len(self.pricer.space.model.layers)
+
     def ranked(self, segments: Iterable[Segment], share: float, *, most: int, many: bool) -> list[Part]:
         """Return the best choices of the segments that can hold `share` of the model, the least T first, at most so
         many; of each segment the best places of its stages. `many`: other stages come before or after."""
@@ -69,16 +73,16 @@ class InsideTables:
         passes: dict[object, Floats] = {}
         bounds = []
         for segment in sorted(segments, key=lambda segment: segment.dp):
-            if segment.pp > len(self.pricer.space.model.layers):
+            if segment.pp > self._layers:
                 continue
             key = (segment.groups, segment.layout, segment.samples, self.pricer.batches(segment) == 1)
             if key not in passes:
-                priced = self.pricer.price(segment, many=many or segment.pp > 1)
-                if priced is None:
+                table = self.pricer.first_table(segment, many=many or segment.pp > 1)
+                if table is None:
                     continue
-                passes[key] = priced.tables[0].relaxed_s.min(axis=0)
+                passes[key] = table.least_relaxed_s
             length, content = self._content(segment, share)
-            layers = len(self.pricer.space.model.layers)
+            layers = self._layers
             once_s = float(passes[key][content]) * share * layers / segment.pp / length
             bounds.append((self._passes_s(segment, once_s), segment))
         return sorted(bounds, key=lambda bound: bound[0])
@@ -131,10 +135,9 @@ class InsideTables:
 
     def _pass_s(self, segment: Segment, share: float, *, many: bool) -> float | None:
         """Seconds of a micro-batch on one stage of so much of the model, under the fastest rule that fits."""
-        priced = self.pricer.price(segment, many=many or segment.pp > 1)
-        if priced is None:
+        table, layers = self.pricer.first_table(segment, many=many or segment.pp > 1), self._layers
+        if table is None:
             return None
-        table, layers = priced.tables[0], len(self.pricer.space.model.layers)
         length, content = self._content(segment, share)
         fits = table.fits(min(segment.pp, self.pricer.batches(segment)))[:, content]
         if not fits.any():
@@ -144,18 +147,18 @@ class InsideTables:
 
     def _content(self, segment: Segment, share: float) -> tuple[int, int]:
         """How many layers a stage has of that share of the model, and the content in the model's middle."""
-        layers = len(self.pricer.space.model.layers)
+        layers = self._layers
         length = min(layers, max(1, round(share * layers / segment.pp)))
         first = (layers - length) // 2
         return length, int(self.pricer.contents.ids[first, first + length])
 
     def _gradient_bytes(self, segment: Segment, share: float, *, many: bool) -> float:
         """Of a rank's gradients for so much of the model."""
-        priced = self.pricer.price(segment, many=many or segment.pp > 1)
-        if priced is None or segment.dp == 1:
+        table = self.pricer.first_table(segment, many=many or segment.pp > 1) if segment.dp > 1 else None
+        if table is None:
             return 0.0
-        whole = self.pricer.contents.ids[0, len(self.pricer.space.model.layers)]
-        return float(self.pricer.gradient_bytes(priced.tables[0])[whole]) * share
+        whole = self.pricer.contents.ids[0, self._layers]
+        return float(self.pricer.gradient_bytes(table)[whole]) * share
 
     def _sync_s(self, segment: Segment, units: list[list[DeviceSlot]], pattern: Pattern, size_bytes: float) -> float:
         if size_bytes == 0:

@@ -179,21 +179,26 @@ class PlanMaker:
             kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in numbers])
             # Stages of the same table and layers take as long.
             pairs = {(stages[number].table, contents[number]): number for number in numbers}.values()
+            possible = np.flatnonzero(kept)
             costs = np.full(len(kept), np.inf)
-            for rule in np.flatnonzero(kept).tolist():
-                costs[rule] = max(
-                    self._whole_s(stages[number], rule, contents[number], micro_batches, overlapped=beside)
+            costs[possible] = np.maximum.reduce(
+                [
+                    self._whole_s(stages[number], possible, contents[number], micro_batches, overlapped=beside)
                     for number in pairs
-                )
+                ]
+            )
             for number in numbers:
                 rules[number] = int(np.argmin(costs))
         return rules
 
-    def _whole_s(self, stage: _Stage, rule: int, content: int, micro_batches: int, *, overlapped: bool) -> float:
-        exact = stage.table.exact(np.array([rule]), np.array([content]), overlapped=overlapped)
-        passes = exact.forward_s[rule, content] + exact.backward_s[rule, content]
-        once = exact.reduce_s[rule, content] + exact.gather_s[rule, content] + exact.optimizer_s[rule, content]
-        return float(micro_batches * passes + once)
+    def _whole_s(
+        self, stage: _Stage, rules: NDArray[np.int64], content: int, micro_batches: int, *, overlapped: bool
+    ) -> Floats:
+        """Seconds of the stage's part of an iteration under each of these rules."""
+        exact = stage.table.exact(rules, np.full_like(rules, content), overlapped=overlapped)
+        passes = exact.forward_s[rules, content] + exact.backward_s[rules, content]
+        once = exact.reduce_s[rules, content] + exact.gather_s[rules, content] + exact.optimizer_s[rules, content]
+        return np.asarray(micro_batches * passes + once)
 
     def _priced(
         self, stages: Sequence[_Stage], ends: Sequence[int], rules: Sequence[int], micro_batch: int

@@ -185,8 +185,7 @@ def read_occupancy(
     if endless:
         notes.append(f"jobs whose end nobody knows, so that their nodes never come free here: {brief(endless)}")
     if predicted is not None:
-        unpredicted = sorted(held - predicted.keys())
-        notes += [f"jobs without a prediction, by their time limits: {brief(unpredicted)}"] if unpredicted else []
+        notes += _by_limit_notes({job.job: job for job in told.jobs if job.job in held}, predicted, endings)
     return Occupancy(
         cluster=cluster,
         nodes=nodes,
@@ -199,6 +198,24 @@ def read_occupancy(
         notes=tuple(notes),
         free_notes=() if told_free is None else tuple(f"{free}: {note}" for note in told_free.notes),
     )
+
+
+def _by_limit_notes(
+    jobs: Mapping[str, RunningJob], predicted: Mapping[str, Prediction], endings: Mapping[str, Ending]
+) -> Iterator[str]:
+    """Notes on the jobs that end by their time limits though predictions were asked for, and why."""
+    why: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(jobs):
+        if name not in endings:
+            continue
+        if name not in predicted:
+            why["jobs without a prediction"].append(name)
+        elif jobs[name].start_s is None:
+            why["jobs predicted, whose start nobody knows"].append(name)
+        elif endings[name].by_limit:
+            why["jobs that have outrun their prediction, or whose limit comes before it"].append(name)
+    for what, names in why.items():
+        yield f"{what}, by their time limits: {brief(names)}"
 
 
 def _by_host(

@@ -29,11 +29,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """When a job ends, in seconds since 1970: at `likely_s`; the share `shares[i]` of such jobs has by `times_s[i]`."""
+    """When a job ends, in seconds since 1970: at `likely_s`; the share `shares[i]` of such jobs has by `times_s[i]`.
+    `by_limit`: that is its time limit's word alone."""
 
     likely_s: float
     times_s: tuple[float, ...]
     shares: tuple[float, ...]
+    by_limit: bool = False
 
     def chance_by(self, time_s: float) -> float:
         """Return the chance that it has ended by a time.
@@ -53,21 +55,26 @@ class Ending:
 
 def ending_by_limit(limit_s: float) -> Ending:
     """Return the ending of a job that runs to its time limit."""
-    return Ending(likely_s=limit_s, times_s=(limit_s,), shares=(1.0,))
+    return Ending(likely_s=limit_s, times_s=(limit_s,), shares=(1.0,), by_limit=True)
 
 
 def ending_of(job: RunningJob, prediction: Prediction | None, now_s: float) -> Ending | None:
     """Return when `job` ends: by its time limit, or where it is predicted and began at a known time, as likely as the
-    prediction says of a job that has run until now; its time limit ends it at the latest. None where nothing says."""
+    prediction says of a job that has run until now; its time limit ends it at the latest. By its time limit as well
+    where it has outrun the prediction's interval, or that has no high end and the limit comes before its point. None
+    where nothing says."""
     limit_s = None if job.limit_s is None else max(job.limit_s, now_s)
     by_limit = None if limit_s is None else ending_by_limit(limit_s)
     if prediction is None or job.start_s is None:
         return by_limit
-    high_s = prediction.high_s if prediction.high_s is not None else None if limit_s is None else limit_s - job.start_s
     lows = (0.0, prediction.low_s, max(prediction.low_s, prediction.point_s))
-    if high_s is None or high_s <= lows[-1]:
+    if prediction.high_s is not None:
+        high_s = max(prediction.high_s, lows[-1])
+    elif limit_s is not None and limit_s - job.start_s > lows[-1]:
+        high_s = limit_s - job.start_s
+    else:
         return by_limit
-    whole = Ending(likely_s=lows[-1], times_s=(*_rising(lows), high_s), shares=(0.0, LOW, LIKELY, HIGH))
+    whole = Ending(likely_s=lows[-1], times_s=_rising((*lows, high_s)), shares=(0.0, LOW, LIKELY, HIGH))
     gone = whole.chance_by(now_s - job.start_s)
     if gone >= HIGH:
         return by_limit

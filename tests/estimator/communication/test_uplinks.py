@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from estimator.communication.collectives import time_collective
+from estimator.communication.collectives import time_collective, time_stage_transfer
 from estimator.communication.groups import describe_group
 from estimator.communication.levels import Uplinks
 from estimator.communication.uplinks import WAYS, above_pairs
@@ -21,6 +21,7 @@ from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from profiles.network import FabricLevel, FabricPart, Network, SpreadTable, equal_pods
+from profiles.vocabulary import CollectiveOp, LinkTable
 from tests.oracles.uplinks_oracle import bytes_sent, seconds_of, slowest_s, walk
 from tests.seeds import seeds
 
@@ -106,6 +107,84 @@ def test_messages_equal_the_walk_of_every_byte() -> None:
         wanted = max((size * seconds_of(cluster, link[0]) for link, size in sent.items()), default=0.0)
         above = above_pairs(cluster, first, second, None).uplinks
         assert (above or Uplinks()).message == pytest.approx(wanted, rel=1e-12)
+
+
+def test_messages_between_uneven_stages_equal_the_walk_of_every_byte() -> None:
+    """One device and one NIC a node: a stage's activation is through when the fullest rank, NIC or uplink is."""
+    size, held_back = 1e12, 0
+    for seed in seeds(200):
+        rng = random.Random(seed)
+        nodes = rng.randint(3, 9)
+        plain = load_cluster(f"a100-80gb:{nodes}x1")
+        cluster = with_network(plain, random_tree(rng, nodes))
+        slots = rng.sample(cluster.slots, nodes)
+        senders = rng.randint(1, nodes - 1)
+        first, second = slots[:senders], slots[senders : senders + rng.randint(1, nodes - senders)]
+        byte_s = time_collective("send_recv", size, describe_group(plain, slots[:2])).seconds / size
+        sent, busy_s = bytes_sent(cluster, [], "ring"), dict.fromkeys(slots, 0.0)
+        for i, sender in enumerate(first):
+            for j, receiver in enumerate(second):
+                ends = min((i + 1) / len(first), (j + 1) / len(second)), max(i / len(first), j / len(second))
+                share = max(0.0, ends[0] - ends[1])
+                alone = bytes_sent(cluster, [], "ring")
+                walk(cluster, sender, receiver, share, alone)
+                lone_s = max(share * byte_s, slowest_s(cluster, alone, alone))
+                busy_s[sender], busy_s[receiver] = busy_s[sender] + lone_s, busy_s[receiver] + lone_s
+                for link, amount in alone.items():
+                    sent[link] += amount
+        wanted_s = size * max(*busy_s.values(), slowest_s(cluster, sent, sent))
+        told = time_stage_transfer(cluster, first, second, size, to_tp=1)
+        assert told.send_s == pytest.approx(wanted_s, rel=1e-5)
+        held_back += told.send_s > 1.01 * time_stage_transfer(plain, first, second, size, to_tp=1).send_s
+    assert held_back
+
+
+def table_of(op: CollectiveOp, link: str, ranks: int) -> LinkTable:
+    line = (2e-5, 1e-10)
+    points = tuple((size, line[0] + line[1] * size) for size in (10**6, 10**9))
+    return LinkTable(
+        link=link,
+        op=op,
+        ranks=ranks,
+        nodes=ranks,
+        points=points,
+        alpha_s=line[0],
+        beta_s_per_byte=line[1],
+        fit_error=0.0,
+        source="inside a pod",
+    )
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv"])
+def test_a_table_is_of_one_part_and_uplinks_count_on_top(op: CollectiveOp) -> None:
+    plain = load_cluster("a100-80gb:8x1")
+    thin, wide = (with_network(plain, equal_pods(8, pods=2, oversubscription=over)) for over in (8.0, 1.0))
+    table = table_of(op, plain.sites[0].nodes[0].nic_link.name, 2)
+    size, near, far = 1e9, (0, 1), (0, 4)
+
+    def seconds(cluster: Cluster, nodes: tuple[int, int], *, as_placed: bool = False) -> float:
+        group = describe_group(cluster, [cluster.slots[node] for node in nodes])
+        return time_collective(op, size, group, tables=(table,), as_placed=as_placed).seconds
+
+    measured_s = table.points[-1][1]
+    assert seconds(thin, near) == seconds(wide, far) == seconds(plain, far) == measured_s
+    # A pod's uplinks are half a NIC wide.
+    assert seconds(thin, far) == pytest.approx(2e-5 + 2 * 1e-10 * size)
+    assert seconds(thin, far, as_placed=True) == measured_s
+
+
+def test_tables_of_the_very_groups_win_over_those_of_one_part() -> None:
+    plain = load_cluster("a100-80gb:8x1")
+    thin = with_network(plain, equal_pods(8, pods=2, oversubscription=8.0))
+    pair = describe_group(thin, [thin.slots[0], thin.slots[4]])
+    nic = plain.sites[0].nodes[0].nic_link.name
+    inside, placed = table_of("all_reduce", nic, 2), replace(table_of("all_reduce", nic, 2), source="as placed")
+    pricing = Pricing(link_tables=(inside,), placed_tables=(placed,))
+    assert pricing.collective_time("all_reduce", 1e9, pair, pair, 1).seconds == placed.points[-1][1]
+    message = Pricing(link_tables=(table_of("send_recv", nic, 2),), placed_tables=(placed,))
+    assert message.collective_time("send_recv", 1e9, pair, pair, 1).seconds == pytest.approx(2e-5 + 0.2)
+    neither = message.but(link_tables=()).collective_time("send_recv", 1e9, pair, pair, 1)
+    assert not neither.table_ids
 
 
 def dp_seconds(cluster: Cluster, stages: tuple[StageSetup, ...]) -> list[float]:

@@ -8,10 +8,11 @@ when the others' do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from planner.many_jobs.placement.machines.occupied import Machine
+from planner.many_jobs.placers.dividing import partitions
 from profiles.records import dataclass
 
 MOST_PARTITIONS = 240
@@ -67,29 +68,6 @@ def fewest_machines(machines: Sequence[Machine], devices: int) -> int | None:
         if left <= 0:
             return number
     return None
-
-
-def partitions(devices: int, caps: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield every way to write `devices` as a sum of as many parts as there are `caps`, none growing, each within its
-    cap, which do not grow either; those with large parts first.
-
-    >>> list(partitions(6, (4, 3, 2)))
-    [(4, 1, 1), (3, 2, 1), (2, 2, 2)]
-    """
-
-    def go_on(left: int, number: int, most: int) -> Iterator[tuple[int, ...]]:
-        if number == len(caps):
-            if not left:
-                yield ()
-            return
-        after = len(caps) - number - 1
-        for part in range(min(most, caps[number], left - after), 0, -1):
-            if left - part > sum(min(part, cap) for cap in caps[number + 1 :]):
-                return
-            for rest in go_on(left - part, number + 1, part):
-                yield (part, *rest)
-
-    yield from go_on(devices, 0, devices)
 
 
 def enumerate_choices(

@@ -8,13 +8,13 @@ from planner.many_jobs.jobs.records import Job, Workload
 from planner.many_jobs.placement.machines.choices import Choice, EndOf, choice_of
 from planner.many_jobs.placement.machines.occupied import Machine
 from planner.many_jobs.placers.catalogue import PLACERS, make_placer
-from planner.many_jobs.placers.records import Request
+from planner.many_jobs.placers.records import Later, Request
 from profiles.network import PLAIN
 from profiles.records import dataclass
 
-BY_LOT = "random"
-RULES = tuple(name for name in PLACERS if name != BY_LOT)
-"""Those whose choice is told: what is drawn by lot says nothing of a single job."""
+LEFT_OUT = ("random", "ours")
+RULES = tuple(name for name in PLACERS if name not in LEFT_OUT)
+"""Those whose choice is told: what is drawn by lot says nothing of a single job, and ours is what is placed by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,9 @@ class _Nodes:
     def last_end_s(self, node: int) -> float | None:
         return self.end_of(self.machines[node]) if self.machines[node].jobs else None
 
+    def ends(self, _: int) -> Sequence[tuple[float, int]]:
+        return ()
+
 
 def choose_by(
     name: str, machines: Sequence[Machine], devices: int, end_of: EndOf, *, model: str, end_s: float | None = None
@@ -43,6 +46,6 @@ def choose_by(
         job=job, pool="", devices=devices, size=machines[0].size, now_s=0.0, predicted_end_s=end_s, network=PLAIN
     )
     counts = make_placer(name).place(_Nodes(machines=tuple(machines), end_of=end_of), request)
-    if sum(count for _, count in counts) != devices:
+    if isinstance(counts, Later) or sum(count for _, count in counts) != devices:
         return None
     return choice_of([(machines[node], count) for node, count in counts])

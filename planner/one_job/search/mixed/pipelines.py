@@ -57,7 +57,7 @@ class PipeMaker:
     def _stages(self, priced: SegmentPrices, *, first: bool) -> Iterator[FrameStage]:
         """A segment's stages before anything keeps micro-batches; `first`: it is the frame's first segment."""
         nothing = self.pricer.no_hop
-        hops = [nothing, *(hop if self.pricer.waits else nothing for hop in priced.hops_s), nothing]
+        hops = [nothing, *(hop if self.pricer.waits else nothing for hop in self.pricer.hops_s(priced)), nothing]
         # What a tool recomputes and shards is the same in all stages.
         anew = first or not self.pricer.space.constraints.alike
         for number, table in enumerate(priced.tables):

@@ -18,12 +18,12 @@ from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.rank_groups import GroupAxis
+from estimator.pricing.rank_groups import GroupAxis, group_layout
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import stage_machine
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.mixed.space import Layout, MixedSpace, Segment
 from planner.one_job.search.mixed.stage_tables import (
     Contents,
     RankKind,
@@ -44,13 +44,11 @@ AXES: tuple[GroupAxis, ...] = ("tp", "dp", "ep", "etp", "expert_dp")
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentPrices:
-    """A segment's stages with the table of each, and seconds of the messages between one and the next, by the layer
-    before which they are sent."""
+    """A segment's stages with the table of each."""
 
     segment: Segment
     stages: tuple[StageSetup, ...]
     tables: tuple[StageTable, ...]
-    hops_s: tuple[Floats, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,16 +115,20 @@ class Pricer:
         return np.zeros(len(self.contents.ids))
 
     def rules(self, segment: Segment, *, many: bool) -> tuple[StageRule, ...]:
-        """What stages of `segment` may recompute and shard; `many`: in a pipeline of more than one stage.
+        """What stages of `segment` may recompute and shard; `many`: in a pipeline of more than one stage."""
+        return self.pricing.remember(self._rules, segment.layout, segment.dp, many)
+
+    def _rules(self, layout: Layout, dp: int, many: bool) -> tuple[StageRule, ...]:
+        """Of segments of that layout and so many replicas.
 
         ZeRO 2 sums gradients after each micro-batch: it is looked at where nothing else is allowed.
         """
-        limits, layout = self.space.constraints, segment.layout
+        limits = self.space.constraints
         shape = Shape(
             job=self.space.first.space.training,
             tp=layout.tp,
             pp=2 if many else 1,
-            dp=segment.dp,
+            dp=dp,
             ep=layout.ep,
             etp=layout.etp,
             sequence_parallel=layout.sequence_parallel,
@@ -166,6 +168,11 @@ class Pricer:
         pattern = self._pattern((*here.slots, *there.slots))
         return self.pricing.keep((self.hop_s, pattern, _shape(here), _shape(there), micro_batch), make)
 
+    def hops_s(self, priced: SegmentPrices) -> tuple[Floats, ...]:
+        """Seconds of the messages between one stage of a segment and the next."""
+        pairs = itertools.pairwise(priced.stages)
+        return tuple(self.hop_s(here, there, priced.segment.micro_batch) for here, there in pairs)
+
     def batches(self, segment: Segment) -> int:
         """Micro-batches an iteration."""
         return self.recipe.global_batch // segment.micro_batch
@@ -179,9 +186,14 @@ class Pricer:
         """Return seconds to sum so many bytes of gradients over the replicas of `stage`."""
         return self.links.on_axes_of(stage)("all_reduce", size_bytes, "dp") if size_bytes else 0.0
 
+    def first_table(self, segment: Segment, *, many: bool) -> StageTable | None:
+        """The table of the segment's first stage; None where there is no price of the segment."""
+        return self.pricing.remember(self._first_table, segment, many=many)
+
+    def _first_table(self, segment: Segment, *, many: bool) -> StageTable | None:
+        return self._table(segment, self.space.stage(segment, 0), many=many)
+
     def _price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
-        if not self.rules(segment, many=many):
-            return None
         stages = tuple(self.space.stage(segment, number) for number in range(segment.pp))
         tables = []
         for stage in stages:
@@ -189,24 +201,38 @@ class Pricer:
             if table is None:
                 return None
             tables.append(table)
-        hops = [self.hop_s(here, there, segment.micro_batch) for here, there in itertools.pairwise(stages)]
-        return SegmentPrices(segment=segment, stages=stages, tables=tuple(tables), hops_s=tuple(hops))
+        return SegmentPrices(segment=segment, stages=stages, tables=tuple(tables))
 
     def _table(self, segment: Segment, stage: StageSetup, *, many: bool) -> StageTable | None:
-        pattern = (self._pattern(stage.slots), _shape(stage), segment.micro_batch)
-        place = self.pricing.keep((self._place, pattern), lambda: self._place(stage))
-        # Whichever devices of a group a stage has, it is priced alike where its collectives sit alike.
+        rules = self.rules(segment, many=many)
+        if not rules:
+            return None
+        pattern = (self._pattern(stage.slots), segment.groups, _shape(stage))
+        place = self.pricing.keep((self._place, pattern), lambda: self._place(segment, stage))
+        # Whichever devices a stage has, of whatever cluster, it is priced alike where its collectives sit alike.
         return self.pricing.keep(
-            (self._table, segment.groups, segment.samples, _shape(stage), segment.micro_batch, place, many),
-            lambda: self._make_table(segment, stage, many=many),
+            (Pricer._table, place, segment.samples, self.batches(segment), rules, many),
+            lambda: self._make_table(segment, stage, rules, many=many),
         )
 
-    def _place(self, stage: StageSetup) -> tuple[object, ...]:
-        """What a stage's place decides: where its collectives sit, and how wide the links inside nodes are."""
+    def _place(self, segment: Segment, stage: StageSetup) -> object:
+        """Stands for what prices have of a stage's model, degrees, devices and place: where its collectives sit, and
+        how wide the links inside nodes are. Where other stages share uplinks with it, it is this cluster's alone."""
         nodes = self.links.cluster.group_of(stage.slots[0])
-        return (*(self.links.groups_of(stage, axis) for axis in AXES), nodes.island_link.bandwidth_bytes_per_s)
+        groups = [self.space.groups[number] for number in segment.groups]
+        return self.pricing.stands_for(
+            self if shares_uplinks(self.links.cluster) else None,
+            self.work,
+            _shape(stage),
+            tuple((group.device, group.memory_bytes) for group in groups),
+            tuple(self.links.place_of(stage, axis) for axis in AXES if group_layout(stage, axis)[1] > 1),
+            nodes.island_link.bandwidth_bytes_per_s,
+            len({(slot.site, slot.node) for slot in stage.slots}),
+        )
 
-    def _make_table(self, segment: Segment, stage: StageSetup, *, many: bool) -> StageTable | None:
+    def _make_table(
+        self, segment: Segment, stage: StageSetup, rules: tuple[StageRule, ...], *, many: bool
+    ) -> StageTable | None:
         kinds = {
             self.space.groups[number].own.device: self._kind(segment, stage, number, samples, many=many)
             for number, samples in zip(segment.groups, segment.samples, strict=True)
@@ -214,9 +240,7 @@ class Pricer:
         possible = tuple(kind for kind in kinds.values() if kind is not None)
         if len(possible) < len(kinds):
             return None
-        return StageTable(
-            contents=self.contents, kinds=possible, rules=self.rules(segment, many=many), links=self.links
-        )
+        return StageTable(contents=self.contents, kinds=possible, rules=rules, links=self.links)
 
     def _kind(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, many: bool) -> RankKind | None:
         group = self.space.groups[number]

@@ -145,6 +145,11 @@ class StageTable:
         kinds = tuple(kind.table for kind in self.kinds)
         return self.pricing.keep((StageTable, kinds, self.rules), self._relaxed_s)
 
+    @cached_property
+    def least_relaxed_s(self) -> Floats:
+        """The same of each content under the rule that takes least."""
+        return np.asarray(self.relaxed_s.min(axis=0))
+
     def _relaxed_s(self) -> Floats:
         passes = {rule: self._passes_s(rule) for rule, _ in self.rules}
         slowest = {rule: (forward + backward).max(axis=0) for rule, (forward, backward) in passes.items()}
@@ -208,7 +213,7 @@ class StageTable:
             )
         slowest, places = np.argmax(forward + backward, axis=0), np.arange(len(contents))
         forward_s, backward_s = forward[slowest, places], backward[slowest, places]
-        once = [self._once(number, zero) for number in contents.tolist()]
+        once = [self.pricing.remember(self._once, number, zero) for number in contents.tolist()]
         setup = self.kinds[0].setup
         reduce_s, gather_s = exposed_sync_s(
             hiding_of(setup.recipe, [zero], setup.micro_batches, overlapped=overlapped),

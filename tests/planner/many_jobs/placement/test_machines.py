@@ -19,13 +19,13 @@ from planner.many_jobs.placement.machines.choices import (
     choice_of,
     enumerate_choices,
     fewest_machines,
-    partitions,
     seat_parts,
 )
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
 from planner.many_jobs.placement.machines.placing import by_kind, job_on, place_on, plan_whole
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
 from planner.many_jobs.placement.machines.seating import improve, seat
+from planner.many_jobs.placers.dividing import partitions
 from planner.one_job.search.spaces.request import read_search
 from planner.shared.inputs import place_of
 from planner.shared.options.place import PlaceOptions

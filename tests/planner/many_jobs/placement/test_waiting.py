@@ -263,6 +263,32 @@ def test_predictions_take_the_place_of_limits(
     assert "Flags=IGNORE_JOBS" in value["waiting"]["reservation"]["scontrol"]
 
 
+def test_what_falls_back_to_a_time_limit_is_told(
+    tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = Path(_squeue(tmp_path, {7: ("gpu01", 20), 8: ("gpu02", 20), 9: ("gpu05", 20), 10: ("gpu06", 20)}))
+    told = json.loads(running.read_text(encoding="utf-8"))
+    for job, start in zip(told["jobs"], (1, 1, None, 999_000), strict=True):
+        job |= {} if start is None else {"start_time": number(start)}
+    running.write_text(json.dumps(told), encoding="utf-8")
+    rows = [
+        {"job_id": "7", "point_s": 60, "interval_90_s": [30, 120]},
+        {"job_id": "9", "point_s": 60, "interval_90_s": [30, 120]},
+        {"job_id": "10", "point_s": 3000, "interval_90_s": [2000, 9000]},
+    ]
+    predicted = tmp_path / "predicted.json"
+    predicted.write_text(json.dumps({"jobs": rows}), encoding="utf-8")
+    words = ["place", "gpt2-1.3b", *wide, *JOB, "--running", str(running), "--jct", str(predicted)]
+    value = document_of([*words, "--alternatives", "0"], 0, capsys)
+    assert [note for note in value["waiting"]["notes"] if "by their time limits" in note] == [
+        "jobs that have outrun their prediction, or whose limit comes before it, by their time limits: 7",
+        "jobs without a prediction, by their time limits: 8",
+        "jobs predicted, whose start nobody knows, by their time limits: 9",
+    ]
+    assert main(words) == 0
+    assert "outrun their prediction" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_model_says_when_jobs_end(tmp_path: Path, wide: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("lightgbm")
     rows = [f"{job},{job * 60},user{job % 3},part,{2 + job % 2 * 2},{3600 + job % 7 * 600}" for job in range(400)]

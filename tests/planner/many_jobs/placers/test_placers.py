@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.catalogue import PLACERS, make_placer
 from planner.many_jobs.placers.model_skew import largest_share
+from planner.many_jobs.placers.records import Later
 from planner.many_jobs.placers.titan import divisions
 from profiles.errors import InputError
 from tests.oracles.nimp_oracle import least_nodes, objectives, ways
@@ -23,7 +24,9 @@ Option = str | int | float | bool
 def placed(
     name: str, free: tuple[int, ...], devices: int, size: int = 8, model: str = "bert-1.3b", **options: Option
 ) -> NodeCounts:
-    return make_placer(name, **options).place(Nodes(free), request(devices, size=size, model=model))
+    chosen = make_placer(name, **options).place(Nodes(free), request(devices, size=size, model=model))
+    assert not isinstance(chosen, Later)
+    return chosen
 
 
 nodes_and_wanted = (

@@ -139,6 +139,18 @@ def test_without_a_word_of_the_end_the_limit_ends_a_job() -> None:
     endless = RunningJob(job="7", hosts=("a",), limit_s=None, start_s=0)
     assert ending_of(endless, Prediction(point_s=5, low_s=1, high_s=None), 0) is None
     assert ending_of(job, told, 13_000) == ending_by_limit(13_000)
+    endless_prediction = Prediction(point_s=6000, low_s=2000, high_s=None)
+    assert ending_of(job, endless_prediction, 0) == ending_by_limit(5000)
+
+
+def test_a_prediction_without_a_doubt_is_believed() -> None:
+    job = RunningJob(job="7", hosts=("a",), limit_s=20_000, start_s=0)
+    sure = ending_of(job, Prediction(point_s=6000, low_s=6000, high_s=6000), 0)
+    assert sure is not None
+    assert not sure.by_limit
+    assert sure.likely_s == pytest.approx(6000, abs=0.01)
+    assert sure.chance_by(5999) < 0.06
+    assert sure.chance_by(6001) >= 0.95
 
 
 def test_predictions_are_those_of_jct_predict(tmp_path: Path) -> None:

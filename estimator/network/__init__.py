@@ -1,0 +1,1 @@
+"""Who shares a wire with whom, and what each gets of it."""

@@ -1,0 +1,34 @@
+"""The network between nodes: its switches and cables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.shared.options.call import takes
+from planner.shared.options.network import NetworkShowOptions
+
+
+@takes(NetworkShowOptions)
+def network_show(options: NetworkShowOptions) -> dict[str, Any]:
+    """Return the tiers of switches of each site of a cluster, what their cables carry, what one half of the nodes can
+    send to the other, how many equal ways lead `between` two nodes, and the levels that estimates read; `output` is a
+    file for the cluster file that means this cluster. InputError for nodes that are in no site together."""
+    from planner.shared.inputs import load_any_place
+    from planner.shared.network_figures import describe_site_network, site_of_nodes
+    from profiles.cluster_description import describe_cluster
+    from profiles.files import write_atomically
+    from profiles.yaml_files import yaml_text
+
+    cluster = load_any_place(options.cluster)
+    asked = site_of_nodes(cluster, options.between)
+    sites = [describe_site_network(site, options.between if site.name == asked else ()) for site in cluster.sites]
+    if options.output is not None:
+        write_atomically(options.output, yaml_text(describe_cluster(cluster)))
+    return {
+        "cluster": cluster.text,
+        "sites": sites,
+        "links_between_sites": [{**asdict(link), "between": list(link.between)} for link in cluster.site_links],
+        "notes": list(cluster.notes),
+        "output": None if options.output is None else str(options.output),
+    }
