@@ -16,7 +16,9 @@ BEST_FIT = "best-fit"
 asked like the others."""
 
 PLACERS: dict[str, str] = {
+    "arnold": "planner.many_jobs.placers.arnold:Arnold",
     "best-fit": "planner.many_jobs.placers.best_fit:BestFit",
+    "buddy": "planner.many_jobs.placers.buddy:Buddy",
     "elasticflow": "planner.many_jobs.placers.elasticflow:ElasticFlow",
     "first-fit": "planner.many_jobs.placers.first_fit:FirstFit",
     "fragmentation-gradient": "planner.many_jobs.placers.fragmentation_gradient:FragmentationGradient",

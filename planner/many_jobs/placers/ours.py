@@ -23,7 +23,9 @@ MOST_PARTS = 4
 
 
 class Ours:
-    """On one node, or as few as whole ones would be, where that is free: as full as best-fit's.
+    """On one node where one has room: that which the job keeps in use for the least time more, by the ends of the jobs
+    there; of equal ones the one with the least left over. On as few as whole ones would be where these are free: as
+    full as best-fit's, each part on the node with the least left over.
 
     Else the job is scattered over the fewest nodes, or one more, where an iteration takes least; of equal ways on the
     fewest nodes, the fewest idle ones, with the least left over. Or it waits, where `wait` allows, and the nodes that
@@ -32,7 +34,7 @@ class Ours:
 
     Of equal nodes those whose last job should end nearest to this one. Ends and durations are predicted ones (`--jct`),
     or as the trace states them; times are what the simulation prices places at. Where it does not, all ways are as
-    fast, and nobody waits.
+    fast, and nobody waits; where nobody knows when the job ends, one node is best-fit's.
     """
 
     name = "ours"
@@ -42,6 +44,9 @@ class Ours:
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts | Later:
         """As `Placer`."""
+        one = _one_node(nodes, request)
+        if one is not None:
+            return ((one, request.devices),)
         ways = [
             _seat(nodes, request, zone, parts)
             for zone in _zones(nodes.free, request)
@@ -58,6 +63,28 @@ class Ours:
             if whole is not None and scattering_costs_s(request, best, whole[1]) > whole[0] - request.now_s:
                 return Later(until_s=whole[0])
         return best
+
+
+def _one_node(nodes: FreeNodes, request: Request) -> int | None:
+    """The node for a job that fits on one, and of which somebody can say when it ends; None for others."""
+    end_s, free = request.predicted_end_s, nodes.free
+    if end_s is None:
+        return None
+    best: tuple[float, bool, int, float, int] | None = None
+    for node, count in enumerate(free):
+        if count < request.devices:
+            continue
+        last_s = nodes.last_end_s(node)
+        apart_s = inf if last_s is None else abs(last_s - end_s)
+        key = added_s(request.now_s, end_s, last_s), count == request.size, count, apart_s, node
+        best = key if best is None or key < best else best
+    return None if best is None else best[-1]
+
+
+def added_s(now_s: float, end_s: float, last_s: float | None) -> float:
+    """Return how much longer a node is in use if a job sits there that ends then, beside others of which the last
+    should end at `last_s` (None: nobody knows, or there are none)."""
+    return max(0.0, end_s - max(now_s, now_s if last_s is None else last_s))
 
 
 def standing(free: Sequence[int], size: int, way: NodeCounts) -> tuple[int, int, int]:

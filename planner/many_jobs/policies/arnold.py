@@ -7,6 +7,7 @@ from math import ceil, inf
 from typing import Literal, get_args
 
 from planner.many_jobs.jobs.records import Decision, Grant, Job, JobState, Reservation, Stateless, View
+from planner.many_jobs.scheduling.pool_networks import nodes_by_pod
 from planner.many_jobs.scheduling.queueing import can_run, expected_remaining_s
 from planner.many_jobs.scheduling.zone_choice import (
     Stop,
@@ -16,7 +17,6 @@ from planner.many_jobs.scheduling.zone_choice import (
 )
 from planner.many_jobs.scheduling.zone_floor import Floor
 from planner.one_job.pods.methods import METHODS
-from planner.one_job.site_pods.free_nodes import level_of_pods
 
 Variant = Literal["arnold", "best-effort", "no-prediction", "true-durations", "no-reservation", "ours"]
 Decides = Literal["interval", "point"]
@@ -171,7 +171,7 @@ class Arnold(Stateless):
         return ZoneRequest(
             rows=wanted // columns,
             columns=columns,
-            pods=_pods(view, job.pool, usable),
+            pods=nodes_by_pod(view.networks[job.pool], usable),
             idle=idle,
             stops=tuple(stops),
             alpha=self._alpha,
@@ -325,16 +325,3 @@ def _columns(view: View, job: Job, nodes: int) -> int:
     if stages >= nodes:
         return nodes if stages % nodes == 0 else 1
     return stages if nodes % stages == 0 else 1
-
-
-def _pods(view: View, pool: str, usable: Collection[int]) -> tuple[tuple[int, ...], ...]:
-    """The usable nodes of each pod, near ones together; all in one where there are no pods."""
-    network = view.networks[pool]
-    level = level_of_pods(network)
-    if level is None:
-        return (tuple(sorted(usable)),)
-    rows = network.part_of_node
-    pods: list[list[int]] = [[] for _ in network.levels[level].parts]
-    for node in sorted(usable, key=lambda node: (*(row[node] for row in reversed(rows[:level])), node)):
-        pods[rows[level][node]].append(node)
-    return tuple(map(tuple, pods))

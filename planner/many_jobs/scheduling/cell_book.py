@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, ChosenCell, choose_cell, estimate_cell
 from estimator.cells.estimate import LinkTablesFor, LookupFor
@@ -36,6 +37,8 @@ from profiles.records import dataclass
 from profiles.vocabulary import Device, DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"
+SeatKey = tuple[Workload, str, int, int, tuple[Any, ...]]
+"""Of a Cell (workload, pool, devices, stages) on devices of some shape (`planner.many_jobs.simulation.seat_shapes`)."""
 MOST_PRICINGS = 8
 """Workloads whose priced stages are kept for further Cells of theirs."""
 
@@ -101,7 +104,8 @@ def common_dtype(cluster: Cluster) -> DType:
 class EstimatedCells:
     """`planner.many_jobs.jobs.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
     `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `measured`: a hash of what
-    is measured, by which saved Cells are told apart. The only state is caches."""
+    is measured, by which saved Cells are told apart. `seats`: what an iteration takes of a Cell on seats of a shape, by
+    how much thinner the network is, for who prices these. The only state is caches."""
 
     cluster: Cluster
     pools: Mapping[str, Pool]
@@ -110,6 +114,7 @@ class EstimatedCells:
     lookup_for: LookupFor = lambda _device: nothing_measured
     link_tables_for: LinkTablesFor = lambda _device: ()
     measured: str = ""
+    seats: dict[SeatKey, dict[float, float]] = field(default_factory=dict, repr=False)
     _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
     _near: dict[tuple[str, int], tuple[DeviceSlot, ...]] = field(default_factory=dict, repr=False)
     _models: dict[str, Model] = field(default_factory=dict, repr=False)
@@ -192,7 +197,7 @@ class EstimatedCells:
     def save(self, place: Path) -> None:
         """Write what is known to a file, if that is more than it was last read or written with; of a folder, to the
         file of this cluster there."""
-        if len(self._cells) + len(self._data_parallel) == self._kept.get("count"):
+        if self._count() == self._kept.get("count"):
             return
         path = self.file_in(place)
         rows = [
@@ -209,9 +214,16 @@ class EstimatedCells:
             [*asdict(workload).values(), pool, devices, seconds]
             for (workload, pool, devices), seconds in self._data_parallel.items()
         ]
-        content = {"schema": SCHEMA, "of": self._digest(), "cells": rows, "data_parallel": beliefs}
+        seats = [
+            [*asdict(workload).values(), *cell, list(times.items())] for (workload, *cell), times in self.seats.items()
+        ]
+        content = {"schema": SCHEMA, "of": self._digest(), "cells": rows, "data_parallel": beliefs, "seats": seats}
         write_atomically(path, json.dumps(content, separators=(",", ":")) + "\n")
-        self._kept["count"] = len(self._cells) + len(self._data_parallel)
+        self._kept["count"] = self._count()
+
+    def _count(self) -> int:
+        """How much is known."""
+        return len(self._cells) + len(self._data_parallel) + sum(map(len, self.seats.values()))
 
     def load(self, place: Path) -> bool:
         """Read what another run knew from a file, or from this cluster's in a folder; False where there is none. Raise
@@ -239,11 +251,16 @@ class EstimatedCells:
             for model, batch, tokens, dtype, pool, devices, seconds in content["data_parallel"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
                 self._data_parallel[workload, pool, devices] = None if seconds is None else _seconds(seconds)
+            for model, batch, tokens, dtype, pool, devices, stages, shape, times in content.get("seats", ()):
+                workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
+                self.seats[workload, pool, devices, stages, _as_tuple(shape)] = {
+                    _seconds(thinned): _seconds(seconds) for thinned, seconds in times
+                }
         except InputError:
             raise
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(where=str(path), found=str(error), expected=f"a file of schema {SCHEMA}") from error
-        self._kept["count"] = len(self._cells) + len(self._data_parallel)
+        self._kept["count"] = self._count()
         return True
 
     def file_in(self, place: Path) -> Path:
@@ -337,6 +354,11 @@ def _as_logged(workload: Workload, pool: str, devices: int) -> tuple[CellOption,
     if devices != workload.logged_devices:
         return ()
     return (CellOption(pool=pool, devices=devices, stages=1, iteration_time_s=1.0, assembly=("dp",)),)
+
+
+def _as_tuple(value: Any) -> Any:
+    """Lists as tuples, at any depth; TypeError and the like for what is no number."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value + 0
 
 
 def _seconds(value: object) -> float:

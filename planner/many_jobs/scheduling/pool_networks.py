@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from planner.many_jobs.jobs.records import Pool
 from planner.many_jobs.scheduling.cell_book import pool_name
+from planner.one_job.site_pods.free_nodes import level_of_pods
 from profiles.cluster import Cluster
 from profiles.network import Network
 
 
 def pool_networks(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, Network]:
     """Return by pool the site's tree above just the nodes of the pool, in their order."""
+    nodes = pool_nodes(cluster, pools)
+    return {name: network_above(cluster.site(pool.site).network, nodes[name]) for name, pool in pools.items()}
+
+
+def pool_nodes(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, tuple[int, ...]]:
+    """Return by pool the numbers that its nodes have in its site, in their order."""
     free = Counter((slot.site, slot.node, slot.group) for slot in cluster.free_slots)
     nodes: dict[str, list[int]] = {name: [] for name in pools}
     for (site_name, node, group), count in sorted(free.items()):
@@ -21,9 +28,19 @@ def pool_networks(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, Netw
         name = pool_name(cluster, site, group)
         if name in pools and count == site.nodes[group].devices:
             nodes[name].append(node)
-    return {
-        name: network_above(cluster.site(pool.site).network, nodes[name][: pool.nodes]) for name, pool in pools.items()
-    }
+    return {name: tuple(nodes[name][: pool.nodes]) for name, pool in pools.items()}
+
+
+def nodes_by_pod(network: Network, usable: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the usable nodes of each pod, near ones together; all in one where there are no pods."""
+    level = level_of_pods(network)
+    if level is None:
+        return (tuple(sorted(usable)),)
+    rows = network.part_of_node
+    pods: list[list[int]] = [[] for _ in network.levels[level].parts]
+    for node in sorted(usable, key=lambda node: (*(row[node] for row in reversed(rows[:level])), node)):
+        pods[rows[level][node]].append(node)
+    return tuple(map(tuple, pods))
 
 
 def network_above(network: Network, nodes: Sequence[int]) -> Network:

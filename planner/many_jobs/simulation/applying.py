@@ -217,7 +217,7 @@ def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, 
     placer, nodes = run.settings.placer, run.nodes[pool]
     if placer is None:
         return nodes.take(count)
-    alone, told = len(grant.parts) == 1, run.settings.price
+    alone, told = len(grant.parts) == 1, run.settings.seat_times
 
     def price(counts: NodeCounts) -> float | None:
         return told and told(state.job, grant, {pool: tuple((node, (1 << some) - 1) for node, some in counts)})

@@ -19,9 +19,10 @@ from planner.many_jobs.scheduling.pool_networks import pool_networks
 from planner.many_jobs.simulation.apart import simulate_apart
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
+from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
 from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
-from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings, Sharing, Truth
+from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import check_timeline, save_timeline
 from planner.many_jobs.traces.assign import assign_workloads
@@ -32,7 +33,6 @@ from planner.many_jobs.traces.records import head, load, window
 from planner.shared.options.record import Progress
 from planner.shared.options.simulate import PolicyOption, ReplayOptions, SimulateOptions, TraceOptions
 from planner.shared.pictures import picture_format
-from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
 from profiles.files import check_folder, write_atomically
@@ -119,7 +119,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
             path=options.checkpoint,
             every_s=options.checkpoint_every_s,
             resume=options.resume,
-            label=repr(tuple(given.items())) + (repr((options.placer, *placing.items())) if _has_rule(options) else ""),
+            label=_label(options, given, placing),
         )
     result = run_request(
         options,
@@ -135,11 +135,17 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         f"a restart takes {options.restart_s:g} s and the checkpoint's bytes at"
         f" {options.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    notes = [*inputs.notes, restart]
+    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs), restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
         notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
     return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds, logged=inputs.logged)
+
+
+def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping[str, object]) -> str:
+    """What of the options a run from a checkpoint must have in common with the one that wrote it, in a text."""
+    rule = repr((options.placer, *placing.items())) if _has_rule(options) else ""
+    return repr(tuple(given.items())) + rule + ("" if options.placement_cost == "none" else options.placement_cost)
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
@@ -268,11 +274,12 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    truth, sharing, site_links = _over_sites(inputs.cells)
+    times = iteration_times(options.placement_cost, inputs.cells)
     settings = Settings(
-        truth=truth,
-        sharing=sharing,
-        site_links=site_links,
+        truth=times.truth,
+        seat_times=times.seat_times,
+        sharing=times.sharing,
+        site_links=times.site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),
         prices=pool_prices(inputs.cells.cluster),
         round_s=options.round_s,
@@ -334,17 +341,6 @@ def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:
         # They were saved before the run: where that cannot be any more, the next one lacks time, this one no result.
         with suppress(MachineError):
             cells.save(options.cells_file)
-
-
-def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tuple[SiteLink, ...]]:
-    """On a cluster of several sites: what plans take over them, how jobs share the links, and these."""
-    cluster = cells.cluster
-    if len(cluster.sites) == 1:
-        return None, None, ()
-    from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth
-
-    prices = SitePrices(cluster)
-    return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links
 
 
 def make_predictor(jct: str | None) -> Predictor | None:

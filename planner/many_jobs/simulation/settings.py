@@ -84,12 +84,13 @@ class Settings:
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`), `price` what it is told that an iteration takes where (None:
-    nothing). `sharing` None: jobs do not slow each other; else `truth` is what policies are told, and `sharing` what is
-    so. `prices` of a device's hour are by pool, and `all_reduce` is the algorithm by whose flows gradients are counted
-    between nodes: neither changes what happens. `series` and `slices`: keep the figures of every event, and who sat
-    where when. Every `look_every` events the run looks at the clock for its checkpoint and its progress, and whether
-    `stop` wants it to end, which it does with a checkpoint, where there is a file for it, and KeyboardInterrupt.
+    best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes
+    where (None: nothing). `sharing` None: jobs do not slow each other; else `truth` is what policies are told, and
+    `sharing` what is so. `prices` of a device's hour are by pool, and `all_reduce` is the algorithm by whose flows
+    gradients are counted between nodes: neither changes what happens. `series` and `slices`: keep the figures of every
+    event, and who sat where when. Every `look_every` events the run looks at the clock for its checkpoint and its
+    progress, and whether `stop` wants it to end, which it does with a checkpoint, where there is a file for it, and
+    KeyboardInterrupt.
     """
 
     round_s: float | None = None
@@ -103,7 +104,7 @@ class Settings:
     site_links: tuple[SiteLink, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)
     placer: Placer | None = None
-    price: Truth | None = None
+    seat_times: Truth | None = None
     sharing: Sharing | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     all_reduce: Algorithm = "ring"

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from estimator.host.capacity import SIMULATION_BYTES, process_limit
+from planner.many_jobs.simulation.iteration_times import price_notes
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
@@ -144,7 +145,7 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
     del summary["reasons"]
     asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
     said = {
-        "notes": list(inputs.notes),
+        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs)],
         "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
     }
     return asked | summary | {"policy": request.policy, "placer": request.placer} | said

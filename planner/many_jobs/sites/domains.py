@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from profiles.cluster import DeviceSlot, NodeGroup, Site
+from profiles.network import Network
 from profiles.records import dataclass
 
 LEVELS = ("device", "island", "node", "rack", "pod", "site")
@@ -92,6 +93,15 @@ def domain_of_site(site: Site, device: str) -> tuple[Domain, tuple[DeviceSlot, .
     order = sorted(range(len(nodes)), key=lambda place: nodes[place][0][:-1])
     nodes, slots = [nodes[place] for place in order], [slots[place] for place in order]
     return Domain(level="site", parts=_parts(nodes, len(rows), 0)), tuple(chain.from_iterable(slots))
+
+
+def domain_of_nodes(network: Network, nodes: int, devices: int) -> tuple[Domain, tuple[int, ...]]:
+    """Return the domains of so many nodes of so many devices each under a network's tree, and the nodes in the order
+    that numbers them."""
+    rows, made = (network.part_of_node if network.period != 1 else ()), node_domain(devices, devices)
+    places = [((*(row[node] for row in reversed(rows)), (0, -1 - node)), made) for node in range(nodes)]
+    order = sorted(range(nodes), key=lambda node: places[node][0][:-1])
+    return Domain(level="site", parts=_parts([places[node] for node in order], len(rows), 0)), tuple(order)
 
 
 _Node = tuple[tuple[Any, ...], Domain]

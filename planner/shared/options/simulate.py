@@ -33,6 +33,7 @@ Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]
 NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
+PlacementCost = Literal["none", "estimate"]
 PolicyOption = str | int | float | bool | None
 
 RESTART_S = 60.0
@@ -142,6 +143,13 @@ class ReplayOptions(CodeOptions, TraceOptions):
         Mapping[str, PolicyOption] | None,
         Option("an option of the rule; RULE.K=V of one among several", "K=V", POLICY_OPTION, repeated=True),
     ] = None
+    placement_cost: Annotated[
+        PlacementCost,
+        RUN(
+            "estimate: an iteration takes what the estimator says of the job's own seats, beside those who share their"
+            " NICs and uplinks; none: what the Cell says, wherever the job sits (default: %(default)s)"
+        ),
+    ] = "none"
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")

@@ -92,6 +92,30 @@ def test_the_fullest_and_the_evenest_division_are_the_first_and_the_last(devices
         assert evenest(devices, caps) == every[-1]
 
 
+@pytest.mark.parametrize("seed", seeds(200, least=40))
+def test_one_node_is_in_use_for_the_least_time_more(seed: int) -> None:
+    draw = Random(seed)
+    free = tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 8)))
+    ends_s = {node: float(draw.randint(0, 9)) for node, count in enumerate(free) if count < 4 and draw.random() < 0.9}
+    wanted, end_s = draw.randint(1, max(1, *free)), float(draw.randint(3, 9))
+    if wanted > max(free):
+        return
+    asked = replace(request(wanted, size=4, end_s=end_s), now_s=2.0)
+    chosen = Ours().place(Nodes(free, ends_s), asked)
+    assert isinstance(chosen, tuple)
+    ((node, count),) = chosen
+    assert count == wanted
+
+    def in_use_s(there: int | None) -> float:
+        """Seconds for which the nodes are in use, as far as is known, with the job on one of them."""
+        until_s = [max(2.0, ends_s.get(other, 2.0), end_s * (other == there)) for other in range(len(free))]
+        return sum(until_s) - 2.0 * len(free)
+
+    holding = [other for other, count in enumerate(free) if count >= wanted]
+    assert in_use_s(node) == min(map(in_use_s, holding))
+    assert free[node] == min(free[other] for other in holding if in_use_s(other) == in_use_s(node))
+
+
 FREE = (4, 4, 1)
 ENDS = {0: [(100.0, 4)], 1: [(40.0, 4)], 2: [(20.0, 3), (900.0, 4)]}
 
@@ -222,7 +246,7 @@ def test_waiting_ends_the_job_sooner_where_the_ends_are_right() -> None:
     pools = {"a100": make_pool("a100", nodes=2)}
     ends_s = {}
     for name, placer in (("now", Ours(wait=False)), ("later", Ours())):
-        options = Settings(placer=placer, truth=truth_of, price=truth_of)
+        options = Settings(placer=placer, truth=truth_of, seat_times=truth_of)
         ends_s[name] = run_until(jobs, options, pools=pools).table.end_s[2]
     assert ends_s == {"now": 1303.0, "later": 1102.0}
 
@@ -245,6 +269,6 @@ def test_ours_where_places_have_prices(seed: int, count: int, policy: str, faili
 
     jobs = draw_workload(Random(seed), count)
     failures = Failures(mtbf_s=20_000.0, repair_s=600.0, seed=seed) if failing else None
-    options = Settings(placer=Ours(), truth=truth, price=truth, failures=failures, until_s=10 * 86400.0)
+    options = Settings(placer=Ours(), truth=truth, seat_times=truth, failures=failures, until_s=10 * 86400.0)
     result = simulate(jobs, two_pools(), cells, make_policy(policy), settings=options)
     assert result.summary.violations == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -13,7 +16,10 @@ from planner.many_jobs.placers.catalogue import PLACERS, make_placer
 from planner.many_jobs.placers.model_skew import largest_share
 from planner.many_jobs.placers.records import Later
 from planner.many_jobs.placers.titan import divisions
+from planner.many_jobs.sites.buddy import near_devices
+from planner.many_jobs.sites.domains import domain_of_nodes
 from profiles.errors import InputError
+from profiles.network import PLAIN, FabricLevel, FabricPart, Network
 from tests.oracles.nimp_oracle import least_nodes, objectives, ways
 from tests.planner.many_jobs.placers.placer_examples import Nodes, request
 from tests.seeds import seeds
@@ -180,11 +186,14 @@ def test_random_draws_by_its_seed() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("tytan", {}, "one of best-fit, elasticflow"),
+        ("tytan", {}, "one of arnold, best-fit"),
         ("mine:Rule", {}, "named on the command line"),
         ("titan", {"algorithm": "star"}, "ring, tree or halving-doubling"),
         ("titan", {"depth": 3}, "no such option"),
         ("elasticflow", {"idle_first": 3}, "true or false"),
+        ("arnold", {"alpha": 2.0}, "a share from 0 to 1"),
+        ("arnold", {"columns": 0}, "1 or more"),
+        ("ours", {"wait": 3}, "true or false"),
         ("hived", {"fragments": "all"}, "smallest or best-fit"),
         ("fragmentation-gradient", {"sizes": "one:1"}, "such as 1:0.7,8:0.3"),
     ],
@@ -192,3 +201,62 @@ def test_random_draws_by_its_seed() -> None:
 def test_what_no_rule_is_or_takes(name: str, options: dict[str, Option], said: str) -> None:
     with pytest.raises(InputError, match=said):
         make_placer(name, **options)
+
+
+def pods_of(*sizes: int) -> Network:
+    """A network of pods of so many nodes, whose uplinks hold something back."""
+    parts = tuple(FabricPart(name=f"pod{number}", oversubscription=2.0) for number in range(len(sizes)))
+    part_of = tuple(number for number, size in enumerate(sizes) for _ in range(size))
+    return Network(levels=(FabricLevel(name="pod", parts=parts, part_of=part_of),))
+
+
+@pytest.mark.parametrize("seed", seeds(200, least=40))
+def test_buddy_is_the_sites_allocator_on_devices(seed: int) -> None:
+    draw = Random(seed)
+    size, nodes = draw.choice((1, 2, 4, 6, 8)), draw.randint(1, 9)
+    free = [draw.randint(0, size) for _ in range(nodes)]
+    network = draw.choice((PLAIN, pods_of(*([nodes] if nodes < 2 else [nodes // 2, nodes - nodes // 2]))))
+    wanted = draw.randint(1, max(1, sum(free)))
+    if wanted > sum(free):
+        return
+    asked = replace(request(wanted, size=size), network=network)
+    domain, order = domain_of_nodes(network, nodes, size)
+    devices = [place * size + index for place, node in enumerate(order) for index in range(size - free[node], size)]
+    expected = Counter(order[device // size] for device in near_devices(domain, devices, wanted) or ())
+    assert dict(make_placer("buddy").place(Nodes(free), asked)) == expected  # type: ignore[arg-type]
+
+
+def test_arnold_takes_the_pods_of_least_spread_and_best_fit_else() -> None:
+    nodes, network = Nodes((8, 8, 8, 5, 8, 8, 8, 8)), pods_of(4, 4)
+    rule = make_placer("arnold")
+
+    def placed_in(devices: int) -> NodeCounts:
+        chosen = rule.place(nodes, replace(request(devices), network=network))
+        assert not isinstance(chosen, Later)
+        return chosen
+
+    assert placed_in(32) == ((4, 8), (5, 8), (6, 8), (7, 8))
+    # Of pods that are equal to the spread the larger one.
+    assert {node for node, _ in placed_in(24)} == {4, 5, 6}
+    # Best-fit: a rest, one node, no pods.
+    assert placed_in(28) == placed("best-fit", nodes.free, 28)
+    assert placed_in(8) == ((0, 8),)
+    assert placed("arnold", nodes.free, 32) == placed("best-fit", nodes.free, 32)
+
+
+@pytest.mark.parametrize("seed", seeds(100, least=25))
+def test_no_nodes_have_less_spread_than_arnolds(seed: int) -> None:
+    """Of one column the spread is that of its rows over pods: as few pods as hold it."""
+    draw = Random(seed)
+    sizes = [draw.randint(1, 4) for _ in range(draw.randint(2, 4))]
+    free = [draw.choice((8, 8, 3)) for _ in range(sum(sizes))]
+    idle = [node for node, count in enumerate(free) if count == 8]
+    if len(idle) < 2:
+        return
+    wanted, network = draw.randint(2, len(idle)), pods_of(*sizes)
+    pod_of = network.part_of_node[0]
+    chosen = make_placer("arnold").place(Nodes(free), replace(request(8 * wanted), network=network))
+    assert isinstance(chosen, tuple)
+    assert all(free[node] == count == 8 for node, count in chosen)
+    fewest = min(len({pod_of[node] for node in some}) for some in combinations(idle, wanted))
+    assert len({pod_of[node] for node, _ in chosen}) == fewest

@@ -196,7 +196,7 @@ def test_several_rules_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--placer", "tytan"], "expected one of best-fit"),
+        (["--placer", "tytan"], "expected one of arnold, best-fit"),
         (["--placer", "titan", "--placer-option", "algorithm=3"], "expected text"),
         (["--placers", "titan,titan"], "each once"),
         (["--placers", "titan,hived", "--placer", "titan"], "--placer too"),

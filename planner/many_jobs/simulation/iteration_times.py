@@ -1,0 +1,66 @@
+"""What says how long iterations take: Cells, plans over sites, or plans on the seats that jobs got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.many_jobs.jobs.records import Job
+from planner.many_jobs.scheduling.cell_book import EstimatedCells
+from planner.many_jobs.simulation.settings import Sharing, Truth
+from planner.shared.options.simulate import PlacementCost
+from profiles.cluster import SiteLink
+from profiles.errors import InputError
+from profiles.records import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationTimes:
+    """Fields of `planner.many_jobs.simulation.settings.Settings`; the defaults are the Cells' own times."""
+
+    truth: Truth | None = None
+    seat_times: Truth | None = None
+    sharing: Sharing | None = None
+    site_links: tuple[SiteLink, ...] = ()
+
+
+def iteration_times(placement_cost: PlacementCost, cells: EstimatedCells) -> IterationTimes:
+    """Return who says it on the Cells' cluster.
+
+    Raises:
+        InputError: seats are to be priced on several sites, over which plans have prices of their own.
+    """
+    cluster = cells.cluster
+    if placement_cost == "estimate":
+        from planner.many_jobs.simulation.seat_prices import SeatPrices, SharedNetwork, seat_truth
+
+        if len(cluster.sites) > 1:
+            expected = "none: plans over several sites are priced by their planners"
+            raise InputError(where="simulate", key="--placement-cost", found=placement_cost, expected=expected)
+        seats = SeatPrices(cells)
+        truth = seat_truth(seats)
+        return IterationTimes(truth=truth, seat_times=truth, sharing=SharedNetwork(seats))
+    if len(cluster.sites) == 1:
+        return IterationTimes()
+    from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth
+
+    prices = SitePrices(cluster)
+    return IterationTimes(
+        truth=site_truth(prices, cells), sharing=SharedLinks(prices=prices), site_links=cluster.site_links
+    )
+
+
+def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Return what is said of a run in which seats have a price."""
+    if placement_cost == "none":
+        return ()
+    notes = [
+        "an iteration takes what the estimator says of the Cell's plan on the job's own devices; jobs on several nodes"
+        " slow each other on NICs and uplinks by what each sends there in the mean, as they come and go: all modelled"
+    ]
+    logged = sum(job.workload.logged_devices is not None for job in jobs)
+    if logged:
+        notes.append(
+            f"{logged} of {len(jobs)} jobs have no model: they take as long as logged wherever they sit, and send"
+            " nothing"
+        )
+    return tuple(notes)
