@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO, get_args
 
-from planner.many_jobs.traces import cellplan_csv, helios, pai, philly, sacct
+from planner.many_jobs.traces import acme, cellplan_csv, helios, pai, philly, sacct
 from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.lines import open_text
@@ -23,6 +23,7 @@ READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
     "cellplan": cellplan_csv.read,
     "philly": philly.read,
     "helios": helios.read,
+    "acme": acme.read,
     "sacct": sacct.read,
 }
 
@@ -72,6 +73,8 @@ def _detect(path: Path) -> str:
         return "philly"
     if "|" in line and "jobid" in names:
         return "sacct"
+    if "gpu_num" in names and set(names) >= acme.OF_ACME_ALONE:
+        return "acme"
     if "gpu_num" in names or ("job_id" in names and "submit_time" in names):
         return "helios"
     if {"job_id", "submit_time_s", "duration_s"} & set(names):
@@ -79,7 +82,7 @@ def _detect(path: Path) -> str:
     if "job_table" in path.name or "task_table" in path.name or _is_task(names):
         return "pai"
     first_line = repr(line if len(line) <= 80 else line[:77] + "...") if line else "an empty file"
-    forms = "our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of Philly, Helios, PAI or sacct -P"
+    forms = "our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of Philly, Helios, Acme, PAI or sacct -P"
     raise InputError(where=f"{path}, line 1", found=first_line, expected=f"{forms}; or name it (format=...)")
 
 

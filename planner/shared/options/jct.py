@@ -12,7 +12,7 @@ from profiles.records import dataclass
 
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 
-_A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, PAI's, sacct's own form"
+_A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, Acme's, PAI's, sacct's form"
 Trace = Annotated[Path, Option(_A_TRACE, "TRACE")]
 Threads = Annotated[int, Option("default: %(default)s", "THREADS")]
 

@@ -27,7 +27,7 @@ from profiles.limits import LIMITS
 from profiles.numerals import read_whole
 from profiles.records import dataclass
 
-TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
+TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "sacct"]
 Fractional = Literal["round-up", "refuse"]
 Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]

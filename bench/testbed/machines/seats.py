@@ -1,0 +1,102 @@
+"""Which seats are free, and which of them every rule of placement gives a job.
+
+Eight nodes of four; none, one, two and three of a node are held by others, each number on two of the nodes, which the
+seed draws. The paper's Figure 8, which shows its own, is a picture; as there, two nodes are idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from estimator.communication.phases import Algorithm
+from estimator.communication.rank_order import best_order, node_order
+from planner.many_jobs.jobs.records import Job, NodeCounts, Workload
+from planner.many_jobs.placers.catalogue import make_placer
+from planner.many_jobs.placers.records import Request
+from profiles.network import PLAIN
+from profiles.records import dataclass
+
+SIZE, HELD = 4, (0, 0, 1, 1, 2, 2, 3, 3)
+MODELS = ("resnet-50", "vgg-16")
+WORKERS = (4, 6, 8, 10, 12)
+SAMPLES = 32
+"""Of a worker in an iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupied:
+    """The nodes by number, as `planner.many_jobs.placers.records.FreeNodes`. The jobs on them end in the order of the
+    nodes, each hour one."""
+
+    held: tuple[int, ...]
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Free devices of each node."""
+        return tuple(SIZE - held for held in self.held)
+
+    def last_end_s(self, node: int) -> float | None:
+        """When the jobs on a node end."""
+        return 3600.0 * (node + 1) if self.held[node] else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A job: for each rank the node that it sits on."""
+
+    model: str
+    algorithm: Algorithm
+    nodes: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Ranks of each of its nodes, the most first."""
+        return tuple(sorted((self.nodes.count(node) for node in set(self.nodes)), reverse=True))
+
+
+def occupied(seed: int) -> Occupied:
+    """Return the nodes with what others hold of them."""
+    held = list(HELD)
+    Random(f"machines {seed}").shuffle(held)
+    return Occupied(held=tuple(held))
+
+
+def place(rule: str, nodes: Occupied, model: str, workers: int) -> NodeCounts:
+    """Return what the rule gives the job."""
+    job = Job(
+        id="bench",
+        submit_s=0.0,
+        pool="pool",
+        devices=workers,
+        workload=Workload(model=model, global_batch=SAMPLES * workers, dtype="fp32"),
+        iterations=1000.0,
+        duration_s=7200.0,
+    )
+    request = Request(
+        job=job, pool="pool", devices=workers, size=SIZE, now_s=0.0, predicted_end_s=7200.0, network=PLAIN
+    )
+    return make_placer(rule).place(nodes, request)
+
+
+def seat(counts: NodeCounts, model: str, algorithm: Algorithm, *, ordered: bool = True) -> Seated:
+    """Return the job with its ranks in the best order on those nodes, or (`ordered` False) in the order of the
+    nodes."""
+    sizes = tuple(count for _, count in counts)
+    places = best_order(algorithm, sizes) if ordered else node_order(sizes)
+    return Seated(model=model, algorithm=algorithm, nodes=tuple(counts[at][0] for at in places))
+
+
+def seat_numbers(nodes: Sequence[int], free: Sequence[int], taken: Iterable[int] = ()) -> tuple[int, ...]:
+    """Return for each rank the number of its seat, where the free seats of all nodes are numbered node by node. Raise
+    ValueError where a node has too few."""
+    first = [sum(free[:node]) for node in range(len(free))]
+    held = set(taken)
+    numbers = []
+    for node in nodes:
+        number = next((one for one in range(first[node], first[node] + free[node]) if one not in held), None)
+        if number is None:
+            raise ValueError(f"node {node} has {free[node]} free seats; expected one more")
+        held.add(number)
+        numbers.append(number)
+    return tuple(numbers)
