@@ -21,6 +21,10 @@ def _repeated(names: Sequence[str]) -> str | None:
     return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
+LEVEL_NAMES = ("leaf", "pod", "core")
+"""What levels are called that have no name, from the nodes up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadTable:
     """The share of a level's rate that a collective, and a message, reaches over 1, 2, ... of its parts; the last one
@@ -209,6 +213,11 @@ class Network:
         if self.is_shared:
             return tuple(None if out == into else (out, into) for out, into in ways)
         return tuple(out == into for out, into in ways)
+
+
+def level_names(depth: int) -> tuple[str, ...]:
+    """Return names of so many levels, from the nodes up."""
+    return (*LEVEL_NAMES[:depth], *(f"level{number}" for number in range(len(LEVEL_NAMES), depth)))
 
 
 PLAIN = Network()

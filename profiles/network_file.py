@@ -79,6 +79,9 @@ def read_network(
     if bare and tree is None:
         expected = "parts, or --topology FILE, which has them"
         raise InputError(where=where, key=f"fabric.levels[{bare[0]}].parts", found="nothing", expected=expected)
+    if tree is not None and tree.wiring is not None:
+        expected = f"nothing: the cables in {tree.where} say how wide uplinks are"
+        raise InputError(where=where, key="fabric.levels", found="rules for levels", expected=expected)
     if tree is not None and fabric.levels is not None and len(bare) < len(fabric.levels):
         raise InputError(
             where=where, key="fabric.levels", found=f"parts, beside those of {tree.where}", expected="one tree"

@@ -7,8 +7,9 @@ from typing import Any
 
 from profiles.errors import InputError
 from profiles.files import csv_rows
+from profiles.network import level_names
 from profiles.topology_slurm import NO_UPLINKS
-from profiles.topology_tree import HostTree, host_tree, level_names
+from profiles.topology_tree import HostTree, host_tree
 
 HOSTNAME = "kubernetes.io/hostname"
 HOST_COLUMNS = frozenset(("host", "hostname", "node", "nodename", "node_name"))

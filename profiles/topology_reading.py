@@ -9,34 +9,42 @@ from profiles.errors import InputError
 from profiles.files import parse_json, read_text
 from profiles.limits import LIMITS
 from profiles.network import Network
+from profiles.topology_infiniband import is_ibnetdiscover, read_ibnetdiscover
 from profiles.topology_labels import read_kubernetes, read_table
 from profiles.topology_slurm import read_topology_conf, read_topology_yaml
 from profiles.topology_tree import HostTree
+from profiles.topology_volcano import KIND, read_hypernodes
 from profiles.yaml_files import parse_yaml
 
 FORMS = (
-    "Slurm's topology.conf or topology.yaml, the output of scontrol show topology or of kubectl get nodes -o json, or a"
-    " CSV of a host and its switch at each level"
+    "Slurm's topology.conf or topology.yaml, the output of scontrol show topology, of kubectl get nodes -o json (or"
+    " hypernodes, of Volcano) or of ibnetdiscover, or a CSV of a host and its switch at each level"
 )
 
 
 def read_topology(path: Path) -> HostTree:
     """Return the tree of the file at `path`: Slurm's `topology.conf`, `topology.yaml` or what `scontrol show topology`
-    prints, the output of `kubectl get nodes -o json`, or a CSV. Raise InputError with the line or key."""
+    prints, the output of `kubectl get nodes -o json` (or `hypernodes`) or of `ibnetdiscover`, or a CSV. Raise
+    InputError with the line or key."""
     where = str(path)
     text = read_text(path)
     start = text.lstrip()
     if start.startswith("{"):
         data = parse_json(text, where=where)
+        listed = data.get("items") if isinstance(data, dict) else None
+        if isinstance(listed, list) and any(isinstance(item, dict) and item.get("kind") == KIND for item in listed):
+            return read_hypernodes(listed, where)
         if isinstance(data, dict) and ("items" in data or data.get("kind") == "Node"):
             return read_kubernetes(data, where)
         raise InputError(where=where, found="JSON of something else", expected=FORMS)
     if path.suffix in (".yaml", ".yml"):
         LIMITS.yaml_bytes.check(len(text), where=where)
-        listed = parse_yaml(text, where=where)
-        if not isinstance(listed, list):
-            raise InputError(where=where, found=type(listed).__name__, expected="a list, as topology.yaml is one")
-        return read_topology_yaml(listed, where)
+        trees = parse_yaml(text, where=where)
+        if not isinstance(trees, list):
+            raise InputError(where=where, found=type(trees).__name__, expected="a list, as topology.yaml is one")
+        return read_topology_yaml(trees, where)
+    if is_ibnetdiscover(start):
+        return read_ibnetdiscover(text, where)
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if lines and "=" not in lines[0] and "," in lines[0]:
         return read_table(text, where)

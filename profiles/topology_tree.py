@@ -7,26 +7,31 @@ from collections.abc import Mapping, Sequence
 from profiles.errors import InputError
 from profiles.host_lists import HOST_NAMES, is_host_name
 from profiles.limits import LIMITS
-from profiles.network import FabricLevel, FabricPart, Network
+from profiles.network import FabricLevel, FabricPart, Network, level_names
 from profiles.records import dataclass
-
-LEVEL_NAMES = ("leaf", "pod", "core")
-"""What levels are called that have no name, from the nodes up."""
+from profiles.wiring import Wired
+from profiles.wiring_levels import levels_of, nodes_alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTree:
     """`levels` are their names from the nodes up, `places` each host's part at each of them. A part's name is its own
-    at its level; hosts are in an order in which those of one part follow each other, at every level."""
+    at its level; hosts are in an order in which those of one part follow each other, at every level. `wiring` are the
+    switches and cables that a file has, whose nodes are these hosts in this order; levels then follow from them."""
 
     levels: tuple[str, ...]
     places: Mapping[str, tuple[str, ...]]
     where: str
     notes: tuple[str, ...] = ()
+    wiring: Wired | None = None
 
     def network(self, hosts: Sequence[str]) -> Network:
         """Return the tree above `hosts`, in their order; parts without any of them are left out. Raise KeyError for a
         host that is not in the tree."""
+        if self.wiring is not None:
+            places = {host: number for number, host in enumerate(self.places)}
+            wiring = nodes_alone(self.wiring, [places[host] for host in hosts])
+            return Network(levels=levels_of(wiring, wiring.node_bytes_per_s), hosts=tuple(hosts), wiring=wiring)
         rows = [self.places[host] for host in hosts]
         levels: list[FabricLevel] = []
         below = list(range(len(rows)))  # A row in which each part of the level below, at first each host, is found.
@@ -130,11 +135,6 @@ def tree_of_switches(switches: Sequence[Switch], where: str, key: str, notes: tu
     # A node nearer to the top than others hangs under switches of its own that limit nothing.
     paths = {node: _padded(chains[switch.name], depth) for node, switch in leaf.items()}
     return host_tree(level_names(depth), paths, where, notes)
-
-
-def level_names(depth: int) -> tuple[str, ...]:
-    """Return names of so many levels, from the nodes up."""
-    return (*LEVEL_NAMES[:depth], *(f"level{number}" for number in range(len(LEVEL_NAMES), depth)))
 
 
 def _chain(switch: Switch, above: Mapping[str, Switch], key: str) -> tuple[str, ...]:

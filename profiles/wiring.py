@@ -118,5 +118,34 @@ class Wired:
     def _hash(self) -> int:
         return hash((self.nodes, self.switches, self.cables))
 
+    @cached_property
+    def node_bytes_per_s(self) -> tuple[float, ...]:
+        """What all cables of each node carry out of it."""
+        rates = [0.0] * self.nodes
+        for each in self.cables:
+            for end in each.ends:
+                if end < self.nodes:
+                    rates[end] += each.count * each.bytes_per_s
+        return tuple(rates)
+
+    @cached_property
+    def tiers(self) -> tuple[int, ...]:
+        """Of each switch how many cables that are up it is away from the nearest node, at least 1; of one that no way
+        leads to one more than the most."""
+        near: list[list[int]] = [[] for _ in range(self.nodes + len(self.switches))]
+        for each in self.cables:
+            if each.bytes_per_s:
+                near[each.ends[0]].append(each.ends[1])
+                near[each.ends[1]].append(each.ends[0])
+        far = [0] * self.nodes + [-1] * len(self.switches)
+        front = list(range(self.nodes))
+        while front:
+            beyond = dict.fromkeys(to for at in front for to in near[at] if far[to] < 0)
+            for switch in beyond:
+                far[switch] = far[front[0]] + 1
+            front = list(beyond)
+        most = max(far) + 1
+        return tuple(most if away < 0 else away for away in far[self.nodes :])
+
 
 Wiring = Clos | Torus | Wired

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from profiles.errors import InputError
-from profiles.network import FabricLevel, FabricPart
-from profiles.wiring import Cables, Clos, Torus, Wired, Wiring
+from profiles.network import FabricLevel, FabricPart, level_names
+from profiles.records import replace
+from profiles.wiring import Clos, Torus, Wired, Wiring
 
 
 def levels_of(wiring: Wiring, nic_bytes_per_s: Sequence[float]) -> tuple[FabricLevel, ...]:
@@ -15,8 +16,8 @@ def levels_of(wiring: Wiring, nic_bytes_per_s: Sequence[float]) -> tuple[FabricL
     the nodes up; those of switches that nodes share alone. A torus has none.
 
     Raises:
-        InputError: more nodes than leaves have room for, a node that no cable reaches or that hangs under two unlike
-            switches, parts that nothing joins.
+        InputError: more nodes than leaves have room for, a node that no cable reaches or that hangs under two switches
+            by unequal cables, parts that nothing joins.
     """
     if isinstance(wiring, Torus):
         size = math.prod(wiring.dimensions)
@@ -65,67 +66,107 @@ def _level(name: str, part_of: tuple[int, ...], parts: int, rates: Sequence[floa
 
 
 def _wired_levels(wired: Wired, nic_bytes_per_s: Sequence[float]) -> tuple[FabricLevel, ...]:
-    """A part for each set of switches that nodes hang under; its uplinks are all other cables of these switches."""
-    leaves: list[dict[int, float]] = [{} for _ in range(wired.nodes)]
+    """Level t has a part for all that hangs together by switches up to tier t; its uplinks are the cables to switches
+    of higher tiers. What divides nodes as the level below does is none."""
+    _check_nodes(wired)
     cables = [cable for cable in wired.cables if cable.bytes_per_s]
-    for cable in cables:
+    tier = [0] * wired.nodes + list(wired.tiers)
+    joined = _Joined(len(tier))
+    levels: list[FabricLevel] = []
+    below, sums = tuple(range(wired.nodes)), list(nic_bytes_per_s)
+    for number in range(1, max(wired.tiers, default=0) + 1):
+        for cable in cables:
+            if max(tier[end] for end in cable.ends) == number:
+                joined.join(*cable.ends)
+        numbers: dict[int, int] = {}
+        part_of_node = tuple(numbers.setdefault(joined.root(node), len(numbers)) for node in range(wired.nodes))
+        if len(numbers) == 1:
+            return tuple(levels)
+        up = [0.0] * len(numbers)
+        for cable in cables:
+            low, high = sorted(cable.ends, key=lambda end: tier[end])
+            if tier[low] <= number < tier[high] and joined.root(low) in numbers:
+                up[numbers[joined.root(low)]] += cable.count * cable.bytes_per_s
+        part_of = tuple(dict(zip(below, part_of_node, strict=True)).values())
+        below, sent = part_of_node, [0.0] * len(numbers)
+        for member, part in enumerate(part_of):
+            sent[part] += sums[member]
+        sums = sent
+        over = [rate / top if rate and top else 1.0 for rate, top in zip(sums, up, strict=True)]
+        if levels and len(numbers) == len(levels[-1].parts):
+            levels[-1] = _thinnest(levels[-1], over)
+            continue
+        name = level_names(len(levels) + 1)[-1]
+        own = _switches_of(wired, joined, numbers) if number == 1 else [[] for _ in numbers]
+        parts = (
+            FabricPart(name=own[part][0] if len(own[part]) == 1 else f"{name}{part}", oversubscription=ratio)
+            for part, ratio in enumerate(over)
+        )
+        levels.append(FabricLevel(name=name, parts=tuple(parts), part_of=part_of))
+    apart = next(node for node in range(wired.nodes) if joined.root(node) != joined.root(0))
+    raise _wrong("cables", f"no way from node 0 to node {apart}", "one fabric that joins all nodes")
+
+
+def _thinnest(level: FabricLevel, over: Sequence[float]) -> FabricLevel:
+    """The level with the greater oversubscription of each part: the same nodes pass both."""
+    parts = (
+        replace(part, oversubscription=max(part.oversubscription, ratio))
+        for part, ratio in zip(level.parts, over, strict=True)
+    )
+    return replace(level, parts=tuple(parts))
+
+
+def nodes_alone(wired: Wired, nodes: Sequence[int]) -> Wired:
+    """Return the fabric under these nodes alone, in their order."""
+    number = {node: place for place, node in enumerate(nodes)}
+    number |= {wired.nodes + switch: len(nodes) + switch for switch in range(len(wired.switches))}
+    cables = (
+        replace(cable, ends=(number[cable.ends[0]], number[cable.ends[1]]))
+        for cable in wired.cables
+        if cable.ends[0] in number and cable.ends[1] in number
+    )
+    return Wired(nodes=len(nodes), switches=wired.switches, cables=tuple(cables))
+
+
+class _Joined:
+    """Which vertices hang together (Tarjan's union-find)."""
+
+    def __init__(self, vertices: int) -> None:
+        self._above = list(range(vertices))
+
+    def root(self, vertex: int) -> int:
+        while self._above[vertex] != vertex:
+            self._above[vertex] = self._above[self._above[vertex]]
+            vertex = self._above[vertex]
+        return vertex
+
+    def join(self, first: int, second: int) -> None:
+        self._above[self.root(first)] = self.root(second)
+
+
+def _switches_of(wired: Wired, joined: _Joined, numbers: Mapping[int, int]) -> list[list[str]]:
+    """The names of the lowest switches of each part."""
+    own: list[list[str]] = [[] for _ in numbers]
+    for place, (switch, tier) in enumerate(zip(wired.switches, wired.tiers, strict=True)):
+        part = numbers.get(joined.root(wired.nodes + place))
+        if tier == 1 and part is not None:
+            own[part].append(switch.name)
+    return own
+
+
+def _check_nodes(wired: Wired) -> None:
+    """Raise InputError for a node that no cable reaches, or that hangs under switches by unequal cables."""
+    leaves: list[dict[int, float]] = [{} for _ in range(wired.nodes)]
+    for cable in wired.cables:
         low, high = sorted(cable.ends)
-        if low < wired.nodes <= high:
+        if low < wired.nodes <= high and cable.bytes_per_s:
             leaves[low][high] = leaves[low].get(high, 0.0) + cable.count * cable.bytes_per_s
     for node, rates in enumerate(leaves):
         if not rates:
             raise _wrong("cables", f"none that is up at node {node}", "every node under a switch")
         if len(set(rates.values())) > 1:
-            leaves_of = ", ".join(wired.switches[switch - wired.nodes].name for switch in sorted(rates))
-            raise _wrong(
-                "cables", f"node {node} under {leaves_of} with unequal cables", "equal ones to each of its leaves"
-            )
-    sets: dict[frozenset[int], int] = {}
-    part_of = tuple(sets.setdefault(frozenset(rates), len(sets)) for rates in leaves)
-    by_switch: dict[int, frozenset[int]] = {}
-    for switches in sets:
-        for switch in switches:
-            if by_switch.setdefault(switch, switches) != switches:
-                shared = wired.switches[switch - wired.nodes].name
-                raise _wrong(
-                    "cables", f"{shared} shared by nodes under unlike sets of leaves", "the same leaves for all"
-                )
-    _check_joined(wired, cables)
-    if len(sets) == 1:
-        return ()
-    up = [0.0] * len(sets)
-    for cable in cables:
-        if min(cable.ends) >= wired.nodes:
-            ends = [by_switch.get(end) for end in cable.ends]
-            for end in ends if ends[0] != ends[1] else []:
-                if end is not None:
-                    up[sets[end]] += cable.count * cable.bytes_per_s
-    sums = [0.0] * len(sets)
-    for node, part in enumerate(part_of):
-        sums[part] += nic_bytes_per_s[node]
-    names = {part: "+".join(wired.switches[at - wired.nodes].name for at in sorted(its)) for its, part in sets.items()}
-    parts = tuple(
-        FabricPart(name=names[part], oversubscription=sums[part] / up[part] if sums[part] and up[part] else 1.0)
-        for part in range(len(sets))
-    )
-    return (FabricLevel(name="leaf", parts=parts, part_of=part_of),)
-
-
-def _check_joined(wired: Wired, cables: Sequence[Cables]) -> None:
-    """Raise InputError where no way leads from some node to another."""
-    root = list(range(wired.nodes + len(wired.switches)))
-
-    def find(vertex: int) -> int:
-        while root[vertex] != vertex:
-            root[vertex] = root[root[vertex]]
-            vertex = root[vertex]
-        return vertex
-
-    for cable in cables:
-        root[find(cable.ends[0])] = find(cable.ends[1])
-    apart = next((node for node in range(wired.nodes) if find(node) != find(0)), None)
-    if apart is not None:
-        raise _wrong("cables", f"no way from node 0 to node {apart}", "one fabric that joins all nodes")
+            under = ", ".join(wired.switches[switch - wired.nodes].name for switch in sorted(rates))
+            raise _wrong("cables", f"node {node} under {under} with unequal cables", "equal ones to each of its leaves")
 
 
 def _wrong(key: str, found: object, expected: str) -> InputError:

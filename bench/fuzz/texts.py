@@ -175,6 +175,37 @@ CLOS = NAMED.replace(
       topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
 """,
 )
+SUBNET = """vendid=0x2c9
+Switch\t64 "S-1"\t# "MF0;l1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
+[1]\t"H-1"[1](a1) \t# "n1 mlx5_0" lid 2 4xNDR
+[2]\t"H-2"[1](a2) \t# "n2 mlx5_0" lid 3 4xNDR
+[3]\t"S-2"[1]\t# "MF0;l2:MQM9700/U1" lid 4 4xHDR
+
+Switch\t64 "S-2"\t# "MF0;l2:MQM9700/U1" enhanced port 0 lid 4 lmc 0
+[1]\t"S-1"[3]\t# "MF0;l1:MQM9700/U1" lid 1 4xHDR
+[2]\t"H-3"[1](a3) \t# "n3 mlx5_0" lid 5 4xNDR
+[3]\t"H-4"[1](a4) \t# "n4 mlx5_0" lid 6 4xNDR
+""" + "".join(
+    f'\nCa\t1 "H-{host}"\t# "n{host} mlx5_0"\n[1](a{host}) \t"S-{leaf}"[{port}]\t# lid 9 lmc 0 "l" lid 1 4xNDR\n'
+    for host, leaf, port in ((1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 3))
+)
+HYPERNODES = {
+    "items": [
+        {
+            "kind": "HyperNode",
+            "metadata": {"name": name},
+            "spec": {
+                "tier": 1,
+                "members": [{"type": kind, "selector": {"exactMatch": {"name": of}}} for of in members],
+            },
+        }
+        for name, kind, members in (
+            ("top", "HyperNode", ("s1", "s2")),
+            ("s1", "Node", ("n1", "n2")),
+            ("s2", "Node", ("n3", "n4")),
+        )
+    ]
+}
 TOPOLOGY_CONF = """# leaves under a top
 SwitchName=s1 Nodes=n[1-2]
 SwitchName=s2 Nodes=n3,n4 LinkSpeed=100

@@ -175,7 +175,7 @@ def _torus(torus: Torus, names: list[str]) -> Wires:
 def _wired(wired: Wired, names: list[str], node_rates: Floats) -> Wires:
     """Switches in the tiers that their distance from the nodes makes. A node with more cables than its NICs fill shares
     out among them what these send."""
-    far = _distances(wired)
+    far = wired.tiers
     deepest = max(far, default=0)
     order = sorted(range(len(wired.switches)), key=lambda switch: far[switch])
     number = {wired.nodes + switch: wired.nodes + place for place, switch in enumerate(order)}
@@ -189,23 +189,6 @@ def _wired(wired: Wired, names: list[str], node_rates: Floats) -> Wires:
     cables.add(ends[:, 0], ends[:, 1], counts, rates, np.where(at_node, ALL_NICS, BETWEEN_SWITCHES))
     tiers = [(f"tier {tier}", far.count(tier)) for tier in range(1, deepest + 1)]
     return cables.wires(wired.nodes, tiers, [*names, *(wired.switches[switch].name for switch in order)])
-
-
-def _distances(wired: Wired) -> list[int]:
-    """How many cables each switch is away from the nearest node."""
-    near: list[list[int]] = [[] for _ in range(wired.nodes + len(wired.switches))]
-    for each in wired.cables:
-        near[each.ends[0]].append(each.ends[1])
-        near[each.ends[1]].append(each.ends[0])
-    far = [0] * wired.nodes + [-1] * len(wired.switches)
-    front = list(range(wired.nodes))
-    while front:
-        beyond = dict.fromkeys(to for at in front for to in near[at] if far[to] < 0)
-        for switch in beyond:
-            far[switch] = far[front[0]] + 1
-        front = list(beyond)
-    most = max(far) + 1
-    return [most if away < 0 else away for away in far[wired.nodes :]]
 
 
 def _tree(network: Network, names: list[str], node_rates: Floats) -> Wires:

@@ -20,7 +20,8 @@ class TopologyOptions(Options):
         Path | None,
         Option(
             "the switches above the cluster's nodes: Slurm's topology.conf or topology.yaml, output of scontrol show"
-            " topology or kubectl get nodes -o json, or a CSV of host and switches (same as C@FILE)"
+            " topology, kubectl get nodes -o json (or hypernodes) or ibnetdiscover, or a CSV of host and switches (same"
+            " as C@FILE)"
         ),
     ] = None
 
