@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,10 @@ HERE = Path(__file__).resolve().parents[2]
 PACKAGES = ("cellplan", "estimator", "models_zoo", "planner", "profiles")
 WARM_UP = ("gpt-tiny", "--cluster", "h100:1x2", "--json")
 """A plan that takes no time: what it imports from elsewhere is compiled after it."""
+
+
+class Failed(SystemExit):
+    """A command that ended with an error."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,8 @@ class Checkout:
     compiled: str
     most_s: int | None = None
 
-    def plan(self, *words: str) -> Ran | None:
-        """Run `plan ... --json`; None where it was ended."""
-        return self.run("plan", *words, "--json")
-
     def run(self, *words: str) -> Ran | None:
-        """Run a command, by the Python that runs this; None where it was ended. SystemExit where it fails."""
+        """Run a command, by the Python that runs this; None where it was ended. Failed where it fails."""
         return self._started("-m", "planner.cli.main", *words)
 
     def compile(self) -> None:
@@ -61,12 +62,11 @@ class Checkout:
         text = process.stdout.read().decode()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        cpu_s = usage.ru_utime + usage.ru_stime
-        if self.most_s is not None and cpu_s >= self.most_s:
+        if process.returncode == -signal.SIGXCPU:
             return None
         if process.returncode:
-            raise SystemExit(f"{' '.join(words)} in {self.tree}: exit status {process.returncode}")
-        return Ran(cpu_s, usage.ru_maxrss * 1024, text)
+            raise Failed(f"{' '.join(words)} in {self.tree}: exit status {process.returncode}")
+        return Ran(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text)
 
 
 @contextmanager
@@ -78,26 +78,34 @@ def compiled(tree: Path = HERE, *, most_s: int | None = None) -> Iterator[Checko
 
 
 class Least:
-    """The least CPU seconds of a command in turns; of one that was ended that it took as long, and it is not asked
-    again."""
+    """The least CPU seconds of a command in turns; one that was ended, or cannot be run by an older checkout, is not
+    asked again."""
 
     def __init__(self, checkout: Checkout, words: Sequence[str]) -> None:
         self.checkout, self.words = checkout, words
-        self.best_s, self.ended = float("inf"), False
+        self.best_s, self.ended = float("inf"), ""
         self.last: Ran | None = None
         self.peak_bytes = 0
 
     def turn(self) -> None:
         """Run it once more."""
-        ran = None if self.ended else self.checkout.run(*self.words)
+        if self.ended:
+            return
+        try:
+            ran = self.checkout.run(*self.words)
+        except Failed:
+            if self.checkout.tree == HERE:
+                raise
+            self.ended = "cannot"
+            return
         if ran is None:
-            self.ended = True
+            self.ended = f"over {self.checkout.most_s} s"
             return
         self.last, self.best_s = ran, min(self.best_s, ran.cpu_s)
         self.peak_bytes = max(self.peak_bytes, ran.peak_bytes)
 
     def __str__(self) -> str:
-        return f"over {self.checkout.most_s} s" if self.ended else f"{self.best_s:.2f} s"
+        return self.ended or f"{self.best_s:.2f} s"
 
 
 def in_turn(ours: Checkout, theirs: Checkout | None, words: Sequence[str], repeats: int) -> tuple[Least, Least | None]:
