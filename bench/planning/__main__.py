@@ -1,8 +1,10 @@
 """How fast the best plan is found, how the time grows, and how the chosen plan does beside published ones.
 
-    python -m bench.planning [--repeats 3] [--quick] [--only NAME] [--baseline CHECKOUT] [--data DIR] [--json FILE]
+    python -m bench.planning [--repeats 3] [--quick] [--only NAME] [--baseline CHECKOUT] [--baseline-limit 60]
+                             [--data DIR] [--json FILE]
 
-The first table times whole commands (CPU seconds of the process, its peak memory); the second how the search grows with
+The first table times whole commands (CPU seconds of the process, its peak memory), from modules that are compiled
+before, as an installed package's are, whatever the environment says; the second how the search grows with
 layers and devices; the third how many plans a second are priced in bulk beside one by one, in the same process; the
 fourth a scheduler's warm calls. With the published runs in DIR, the fifth puts the plan that the search chooses beside
 the fastest published one of the same model, devices and batch: our estimate of both, and what was measured.
@@ -14,16 +16,16 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.planning.checkouts import Checkout, Least, compiled, in_turn
 from estimator.bulk.records import BatchedDegrees, Family
 from estimator.host.cpu import cpu_name
 from estimator.pricing.evaluate import evaluate
@@ -74,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="leave the largest commands out")
     parser.add_argument("--baseline", type=Path, help="a checkout whose commands are timed in turn with these")
+    parser.add_argument(
+        "--baseline-limit", type=int, default=60, help="CPU seconds after which the other checkout's command is ended"
+    )
     parser.add_argument("--only", default="", help="of the commands those whose name holds this, and nothing else")
     parser.add_argument("--data", type=Path, help="the folder of the published runs")
     parser.add_argument("--json", type=Path)
@@ -83,12 +88,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [command for command in COMMANDS[: QUICK if arguments.quick else None] if arguments.only in command[0]]
     whole = not arguments.only or "explain" in arguments.only
     explained = [command for command in EXPLAINED if whole and arguments.only in command[0]]
-    if chosen:
-        rows["commands"] = time_commands(chosen, arguments.repeats, baseline=arguments.baseline)
-    if explained:
-        rows["explained"] = explain(explained, arguments.repeats, baseline=arguments.baseline)
-    if not arguments.only or "start" in arguments.only:
-        rows["starts"] = time_starts(arguments.repeats, baseline=arguments.baseline)
+    starts = not arguments.only or "start" in arguments.only
+    if chosen or explained or starts:
+        with compiled() as ours, _baseline(arguments.baseline, arguments.baseline_limit) as theirs:
+            if chosen:
+                rows["commands"] = time_commands(chosen, arguments.repeats, ours, theirs)
+            if explained:
+                rows["explained"] = explain(explained, arguments.repeats, ours, theirs)
+            if starts:
+                rows["starts"] = time_starts(arguments.repeats, ours, theirs)
     if arguments.only:
         return 0
     rows["growth"] = grow(arguments.repeats)
@@ -103,8 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _baseline(tree: Path | None, most_s: int) -> AbstractContextManager[Checkout | None]:
+    return nullcontext() if tree is None else compiled(tree, most_s=most_s)
+
+
 def time_commands(
-    commands: Sequence[tuple[str, tuple[str, ...], float]], repeats: int, *, baseline: Path | None = None
+    commands: Sequence[tuple[str, tuple[str, ...], float]], repeats: int, ours: Checkout, theirs: Checkout | None
 ) -> list[dict[str, Any]]:
     """CPU seconds and peak memory of whole commands, the least of several; those of a baseline in turn with them."""
     print(f"\nwhole command, least of {repeats}\n")
@@ -112,29 +124,24 @@ def time_commands(
     print("| :-- | --: | --: | --: | --: | --: | --: | --: |")
     rows = []
     for name, words, target_s in commands:
-        best_s, before_s, peak, plan = float("inf"), float("inf"), 0, {}
-        for _ in range(repeats):
-            took_s, memory, text = run_command(plan_command(*words))
-            best_s, peak, plan = min(best_s, took_s), max(peak, memory), json.loads(text)
-            if baseline is not None:
-                before_s = min(before_s, run_command(plan_command(*words), baseline)[0])
+        own, before = in_turn(ours, theirs, ("plan", *words, "--json"), repeats)
+        assert own.last is not None
+        plan = json.loads(own.last.text)
         ways = len(ways_of(read(*words).spaces[0].space))
         covered = plan["provenance"]["search_space_size"]
         iteration = plan["estimate"]["iteration_time_s"]
-        before = f"{before_s:.2f} s" if baseline is not None else "-"
         print(
-            f"| {name} | {best_s:.2f} s | {before} | {target_s:.1f} s | {peak / 2**20:.0f} MiB | {covered:,} |"
+            f"| {name} | {own} | {before or '-'} | {target_s:.1f} s | {own.peak_bytes / 2**20:.0f} MiB | {covered:,} |"
             f" {ways:,} | {iteration:.3f} s |",
             flush=True,
         )
-        rows.append({"name": name, "cpu_s": best_s, "target_s": target_s, "peak_bytes": peak, "plans": covered})
-        if baseline is not None:
-            rows[-1]["baseline_cpu_s"] = before_s
+        row = {"name": name, "cpu_s": own.best_s, "target_s": target_s, "peak_bytes": own.peak_bytes, "plans": covered}
+        rows.append(row | _of_baseline(before))
     return rows
 
 
 def explain(
-    commands: Sequence[tuple[str, tuple[str, ...]]], repeats: int, *, baseline: Path | None = None
+    commands: Sequence[tuple[str, tuple[str, ...]]], repeats: int, ours: Checkout, theirs: Checkout | None
 ) -> list[dict[str, Any]]:
     """CPU seconds of plans alone and with `--explain`, in turn; those of a baseline in turn with them."""
     print(f"\nexplained, least of {repeats}; at most {MOST_TIMES:.0f} times the plan alone\n")
@@ -142,68 +149,36 @@ def explain(
     print("| :-- | --: | --: | --: | --: |")
     rows = []
     for name, words in commands:
-        alone_s, explained_s, before_s = float("inf"), float("inf"), float("inf")
+        alone = Least(ours, ("plan", *words, "--json"))
+        explained = Least(ours, ("plan", *words, "--json", "--explain"))
+        before = None if theirs is None else Least(theirs, explained.words)
         for _ in range(repeats):
-            alone_s = min(alone_s, run_command(plan_command(*words))[0])
-            explained_s = min(explained_s, run_command(plan_command(*words, "--explain"))[0])
-            if baseline is not None:
-                before_s = min(before_s, run_command(plan_command(*words, "--explain"), baseline)[0])
-        before = f"{before_s:.2f} s" if baseline is not None else "-"
-        print(
-            f"| {name} | {alone_s:.2f} s | {explained_s:.2f} s | {explained_s / alone_s:.1f} | {before} |", flush=True
-        )
-        rows.append({"name": name, "alone_cpu_s": alone_s, "explained_cpu_s": explained_s})
-        if baseline is not None:
-            rows[-1]["baseline_cpu_s"] = before_s
+            for each in (alone, explained, before):
+                if each is not None:
+                    each.turn()
+        times = explained.best_s / alone.best_s
+        print(f"| {name} | {alone} | {explained} | {times:.1f} | {before or '-'} |", flush=True)
+        row = {"name": name, "alone_cpu_s": alone.best_s, "explained_cpu_s": explained.best_s}
+        rows.append(row | _of_baseline(before))
     return rows
 
 
-def time_starts(repeats: int, *, baseline: Path | None = None) -> list[dict[str, Any]]:
-    """CPU seconds of commands that hardly compute, as an installed package has them: from compiled modules."""
-    print(f"\nstarts, least of {repeats} after one that compiles\n")
+def time_starts(repeats: int, ours: Checkout, theirs: Checkout | None) -> list[dict[str, Any]]:
+    """CPU seconds of commands that hardly compute."""
+    print(f"\nstarts, least of {repeats}\n")
     print("| command | CPU | baseline |")
     print("| :-- | --: | --: |")
     rows = []
     for name, words in STARTS:
-        command = [sys.executable, "-m", "planner.cli.main", *words]
-        best_s, before_s = float("inf"), float("inf")
-        with TemporaryDirectory() as ours, TemporaryDirectory() as theirs:
-            for turn in range(repeats + 1):
-                took_s = run_command(command, compiled=ours)[0]
-                best_s = min(best_s, took_s) if turn else best_s
-                if baseline is not None:
-                    took_s = run_command(command, baseline, compiled=theirs)[0]
-                    before_s = min(before_s, took_s) if turn else before_s
-        before = f"{before_s:.2f} s" if baseline is not None else "-"
-        print(f"| {name} | {best_s:.2f} s | {before} |", flush=True)
-        rows.append({"name": name, "cpu_s": best_s})
-        if baseline is not None:
-            rows[-1]["baseline_cpu_s"] = before_s
+        own, before = in_turn(ours, theirs, words, repeats)
+        print(f"| {name} | {own} | {before or '-'} |", flush=True)
+        rows.append({"name": name, "cpu_s": own.best_s} | _of_baseline(before))
     return rows
 
 
-def plan_command(*words: str) -> list[str]:
-    """The command of a plan, as this Python runs it."""
-    return [sys.executable, "-m", "planner.cli.main", "plan", *words, "--json"]
-
-
-def run_command(
-    words: Sequence[str], tree: Path | None = None, *, compiled: str | None = None
-) -> tuple[float, int, str]:
-    """CPU seconds, peak bytes and output of a process of its own; of the code in `tree`, with its compiled modules in
-    the folder `compiled`, where these are given."""
-    where = dict(os.environ) if tree is None else {**os.environ, "PYTHONPATH": str(tree.resolve())}
-    if compiled is not None:
-        where = {**where, "PYTHONPYCACHEPREFIX": compiled}
-        where.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=tree, env=where)
-    assert process.stdout is not None
-    text = process.stdout.read().decode()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(words)}: exit status {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text
+def _of_baseline(before: Least | None) -> dict[str, Any]:
+    """What a row keeps of it; nothing where it was ended."""
+    return {} if before is None or before.ended else {"baseline_cpu_s": before.best_s}
 
 
 def read(model: str, *words: str) -> SearchRequest:

@@ -99,8 +99,7 @@ def _gather(asked: Sequence[SumsAsked]) -> _Gathered:
     shares, figures = [], []
     for each in asked:
         kind, state = each.kind, each.state
-        share = kind.shards.pricing.remember(_shares, each.rank, kind)
-        cost = kind.once(((0, len(kind.setup.model.layers)),), state)
+        share, once = kind.shards.pricing.remember(_of_all_layers, each.rank, kind, state)
         hiding = hiding_of(
             kind.setup.recipe,
             [state.zero],
@@ -109,20 +108,8 @@ def _gather(asked: Sequence[SumsAsked]) -> _Gathered:
             beside=each.beside,
         )
         shares.append(share)
-        figures.append(
-            (
-                share.forward_s,
-                share.backward_s,
-                hiding.sums if hiding else 0.0,
-                hiding.gathers if hiding else 0.0,
-                cost.offload_s + (cost.optimizer_s if share.by_parameters else 0.0),
-                cost.overlap_cost,
-                cost.reduce_s,
-                cost.partial_s,
-                cost.gather_s,
-            )
-        )
-    forward_s, backward_s, sums, gathers, step_s, overlap_cost, reduce_s, partial_s, gather_s = np.array(figures).T
+        figures.append((*once, hiding.sums if hiding else 0.0, hiding.gathers if hiding else 0.0))
+    forward_s, backward_s, step_s, overlap_cost, reduce_s, partial_s, gather_s, sums, gathers = np.array(figures).T
     return _Gathered(
         shares=np.array([share.shares for share in shares]),
         lasts_s=np.array([share.lasts_s for share in shares]),
@@ -136,6 +123,16 @@ def _gather(asked: Sequence[SumsAsked]) -> _Gathered:
         partial_s=partial_s,
         gather_s=gather_s,
     )
+
+
+def _of_all_layers(rank: Divisible, kind: StageKind, state: StateRule) -> tuple[_Shares, tuple[float, ...]]:
+    """What stages have of all layers together, whatever hides beside their passes: in seconds forward, backward, the
+    step, and what sums and gatherings take, the cost of hiding them before these."""
+    share = kind.shards.pricing.remember(_shares, rank, kind)
+    cost = kind.once(((0, len(kind.setup.model.layers)),), state)
+    step_s = cost.offload_s + (cost.optimizer_s if share.by_parameters else 0.0)
+    sums = (cost.overlap_cost, cost.reduce_s, cost.partial_s, cost.gather_s)
+    return share, (share.forward_s, share.backward_s, step_s, *sums)
 
 
 def _shares(rank: Divisible, kind: StageKind) -> _Shares:
