@@ -135,7 +135,8 @@ class EstimatedCells:
             fitting: list[CellOption] = []
             if 1 <= devices <= self.pools[pool].devices:
                 counts = crius_stage_counts(devices, len(self._job(workload).model.layers))
-                cells = (self.cell(workload, pool, devices, count) for count in counts)
+                with collection_paused():
+                    cells = [self.cell(workload, pool, devices, count) for count in counts]
                 fitting = sorted(
                     (cell for cell in cells if cell), key=lambda cell: (cell.iteration_time_s, cell.stages)
                 )
