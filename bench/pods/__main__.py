@@ -3,9 +3,9 @@
     python -m bench.pods [EXPERIMENT ...] [--data DIR] [--seeds 25] [--first-seed 0] [--without-program]
         [--slurm FOLDER]
 
-Experiments: figure-4, figure-5 (with Table 2), figure-7 (with Table 1), figure-8, figure-9, figure-14, waiting,
-real-slurm; without any, all of them. DIR holds `traces/lingjun_topo.csv`; without it lingjun's tree is left out,
-and figure 14 without the traces beside it (three seeds at most, from --first-seed on). `bench/pods/cases.py` and
+Experiments: figure-4, figure-5 (with Table 2), figure-7 (with Table 1), figure-8, figure-9, figure-14, speed,
+waiting, real-slurm; without any, all of them. DIR holds `traces/lingjun_topo.csv`; without it lingjun's tree is left
+out, and figure 14 without the traces beside it (three seeds at most, from --first-seed on). `bench/pods/cases.py` and
 `bench/pods/jobs.py` say what is drawn and chosen. `--without-program` leaves HiGHS out of figure 8.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.pods import figure_4, figure_5, figure_7, figure_8, figure_9, figure_14, slurm_trial, waiting
+from bench.pods import figure_4, figure_5, figure_7, figure_8, figure_9, figure_14, slurm_trial, speed, waiting
 from bench.pods.cases import TABLE_1, lingjun
 from bench.pods.real_slurm import find_slurm
 from estimator.host.cpu import cpu_name
@@ -31,6 +31,7 @@ TITLES = {
     "figure-8": "Figure 8: CPU time of a placement, alpha 0.3, all nodes free (100 pods: 0.3 busy)",
     "figure-9": "Figure 9: a large MoE against the framework's default order",
     "figure-14": "Figure 14: a job for 1,200 of 2,048 nodes, announced four hours before it comes",
+    "speed": "What placing costs",
     "waiting": "Start now, or wait: 368 of 1,019 nodes, 97 coming ends",
     "real-slurm": "slurmctld beside our model of its default",
 }
@@ -75,6 +76,8 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
             if options.data is None:
                 return iter(["left out: no traces (--data DIR)"])
             return figure_14.lines(options.data, [options.first_seed + nth for nth in range(min(options.seeds, 3))])
+        case "speed":
+            return speed.lines(options.data)
         case "waiting":
             return waiting.lines()
         case _:

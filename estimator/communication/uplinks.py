@@ -279,6 +279,19 @@ def worst_of(cluster: Cluster, loads: Loads, meeting: Meeting) -> Above:
     )
 
 
+def inside_parts(cluster: Cluster) -> Above:
+    """Return what is above groups each of which stays in one part of every level, made once."""
+    above = cluster.known_groups.get(inside_parts)
+    if above is None:
+        fabric = fabric_arrays(cluster)
+        meeting = Meeting(
+            leaves=tuple(np.zeros(len(row), dtype=bool) for row in fabric.seconds_per_byte),
+            parts_met=(1,) * len(fabric.part_of),
+        )
+        above = cluster.known_groups[inside_parts] = worst_of(cluster, no_loads(fabric), meeting)
+    return cast("Above", above)
+
+
 def _reach(met: Sequence[tuple[int, tuple[SpreadTable, ...], float]], *, message: bool) -> float:
     return min((table.share(parts, message=message) for parts, tables, _ in met for table in tables), default=1.0)
 

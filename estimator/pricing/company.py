@@ -16,6 +16,7 @@ from estimator.communication.uplinks import (
     add_loads,
     fabric_arrays,
     groups_of,
+    inside_parts,
     meet,
     no_loads,
     seats_of,
@@ -47,9 +48,11 @@ class Company:
         for, while the groups of all stages of this company, made as `layouts` say, are busy; groups on `slots` are busy
         in any case."""
         number = self._places.get((slots[0], len(slots)))
-        loads = self._all_loads(cluster, tuple(layouts))
         counted = number is not None and layouts[number] == layout
         meeting, alone = self._meeting(cluster, slots, number, layout, counted=counted)
+        if max(meeting.parts_met) == 1:
+            return inside_parts(cluster)
+        loads = self._all_loads(cluster, tuple(layouts))
         return worst_of(cluster, loads if alone is None else loads.at_least(alone), meeting)
 
     def in_a_row(self, cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> tuple[Cluster, tuple[DeviceSlot, ...]]:
