@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from planner.many_jobs.jobs.records import Job, NodeCounts
@@ -11,10 +11,30 @@ from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """Bytes/s that are left: through the NICs of each node, one direction, and through the uplinks of the parts of the
+    network, by level the part of each node and the bytes/s of each part."""
+
+    nics_bytes_per_s: Sequence[float]
+    uplinks: Sequence[tuple[Sequence[int], Sequence[float]]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a job asks of the network and what is left of it: the bytes of its gradients, the seconds of an iteration on
+    one node (of a job that is larger, on whole nodes), and the bytes/s beside the jobs that run."""
+
+    gradient_bytes: float
+    iteration_s: float
+    available: Available
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """So many `devices` of one pool for a job, now; they are free. `size` is the devices of a node. `predicted_end_s`
     is when the job should end as far as anybody can say, None where nobody can: by the predictor, or by the duration
-    that the trace states."""
+    that the trace states. `budget` answers when it is called: None of a job of whose traffic nothing is known; it is
+    None itself where seats have no price."""
 
     job: Job
     pool: str
@@ -23,6 +43,7 @@ class Request:
     now_s: float
     predicted_end_s: float | None
     network: Network
+    budget: Callable[[], Budget | None] | None = None
 
 
 class FreeNodes(Protocol):

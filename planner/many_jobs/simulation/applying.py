@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import isfinite
 
 from planner.many_jobs.jobs.records import Decision, Grant
 from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
-from planner.many_jobs.simulation.seat_costs import count_seats
+from planner.many_jobs.simulation.seat_costs import count_seats, network_budget
+from planner.many_jobs.simulation.settings import NetworkShares
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
 from planner.many_jobs.simulation.zones import (
@@ -163,7 +165,7 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
         if kept and pool in kept:
             placement[pool] = kept[pool]
         else:
-            placement[pool] = run.nodes[pool].take_on(named[pool]) if named else _take(run, state, pool, count)
+            placement[pool] = run.nodes[pool].take_on(named[pool]) if named else _take(run, state, grant, pool, count)
             run.free[pool] -= count
     now_s, job = run.clock.now_s, state.job
     iteration_s = run.iteration_s(job, grant, placement)
@@ -206,12 +208,14 @@ def _count_start(run: RunState, state: ActiveJob) -> None:
         )
 
 
-def _take(run: RunState, state: ActiveJob, pool: str, count: int) -> Pieces:
+def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int) -> Pieces:
     """Devices by the run's rule of placement; by the one that is built in where it has none."""
     placer, nodes = run.settings.placer, run.nodes[pool]
     if placer is None:
         return nodes.take(count)
-    return take_by_rule(placer, nodes, run.sitting, state, pool, count, run.view.networks[pool])
+    known = isinstance(run.settings.sharing, NetworkShares) and len(grant.parts) == 1
+    budget = partial(network_budget, run, state, grant) if known else None
+    return take_by_rule(placer, nodes, run.sitting, state, pool, count, run.view.networks[pool], budget)
 
 
 def expect_end(run: RunState, state: ActiveJob) -> None:

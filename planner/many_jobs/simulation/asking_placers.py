@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from planner.many_jobs.jobs.records import NodeCounts
-from planner.many_jobs.placers.records import Placer, Request
+from planner.many_jobs.placers.records import Budget, Placer, Request
 from planner.many_jobs.simulation.placing import Pieces, PoolNodes
 from planner.many_jobs.simulation.settings import PlacerError
 from planner.many_jobs.simulation.states import ActiveJob
@@ -63,7 +63,14 @@ class _PoolView:
 
 
 def take_by_rule(
-    placer: Placer, nodes: PoolNodes, sitting: Sitting, state: ActiveJob, pool: str, devices: int, network: Network
+    placer: Placer,
+    nodes: PoolNodes,
+    sitting: Sitting,
+    state: ActiveJob,
+    pool: str,
+    devices: int,
+    network: Network,
+    budget: Callable[[], Budget | None] | None = None,
 ) -> Pieces:
     """Return the devices of the pool that the rule gives the job, taken. The caller knows that so many are free.
 
@@ -80,6 +87,7 @@ def take_by_rule(
         now_s=now_s,
         predicted_end_s=predicted_end_s(state, now_s, state.remaining_at),
         network=network,
+        budget=budget,
     )
     where = f"placer {placer.name} at {now_s:g} s, job {state.job.id}"
     try:

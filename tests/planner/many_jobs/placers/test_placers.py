@@ -181,6 +181,8 @@ def test_random_draws_by_its_seed() -> None:
         ("mine:Rule", {}, "named on the command line"),
         ("titan", {"algorithm": "star"}, "ring, tree or halving-doubling"),
         ("titan", {"depth": 3}, "no such option"),
+        ("titan", {"share": -0.1}, "a share of 0 or more"),
+        ("titan", {"share": 0.1, "reading": "hosts"}, "links or pairs"),
         ("elasticflow", {"idle_first": 3}, "true or false"),
         ("hived", {"fragments": "all"}, "smallest or best-fit"),
         ("fragmentation-gradient", {"sizes": "one:1"}, "such as 1:0.7,8:0.3"),
