@@ -2,6 +2,7 @@
 
     python -m bench.machines traces --data DIR [--trace philly|lingjun] [--head N] [--rules A,B] [--seed 0]
     python -m bench.machines speed [--rules A,B]
+    python -m bench.machines gap [--clusters 300] [--seed 0]
 
 DIR holds `philly.csv.gz` and `crux_lingjun2023.csv.gz`. `bench/machines/replay.py` says what is counted and chosen. The
 paper's own traces are not in our data.
@@ -15,10 +16,12 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.machines.gap import measure_gap
 from bench.machines.replay import NODES, SIZE, read_jobs, replay
 from bench.machines.speed import time_rule
 from estimator.host.cpu import cpu_name
 from planner.many_jobs.placers.catalogue import PLACERS
+from planner.many_jobs.placers.within_bandwidth import Reading
 
 TRACES = {"philly": "philly.csv.gz", "lingjun": "crux_lingjun2023.csv.gz"}
 PAPER = {
@@ -33,17 +36,21 @@ PAPER = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.machines", description=__doc__)
-    parser.add_argument("experiment", choices=("traces", "speed"))
+    parser.add_argument("experiment", choices=("traces", "speed", "gap"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--trace", choices=sorted(TRACES), default="philly")
     parser.add_argument("--head", type=int)
     parser.add_argument("--rules", default=",".join(sorted(PLACERS)))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clusters", type=int, default=300)
     options = parser.parse_args(argv)
     print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, seed {options.seed}")
     rules = options.rules.split(",")
     if options.experiment == "speed":
         _print_speed(rules, options.seed)
+        return
+    if options.experiment == "gap":
+        _print_gap(options.clusters, options.seed)
         return
     if options.data is None:
         parser.error("traces: found no --data, expected the folder of the traces")
@@ -69,6 +76,18 @@ def _print_traces(rules: Sequence[str], path: Path, seed: int, head: int | None)
             flush=True,
         )
     print(f"\nleast nodes that would hold what is held, the last rule: {found.least:.1f}")
+
+
+def _print_gap(clusters: int, seed: int) -> None:
+    print(f"\nTitan's problem with its bandwidth constraint: our search beside HiGHS, {clusters} drawn clusters\n")
+    readings: tuple[Reading, ...] = ("pairs", "links")
+    for reading in readings:
+        gap = measure_gap(reading, clusters, seed)
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(gap.outcomes.items()))
+        print(
+            f"{reading}: {outcomes}; traffic above the least {gap.above_mean:.2%} in the mean, {gap.above_most:.2%} at"
+            f" most; search {gap.search_s:.1f} s, HiGHS {gap.exact_s:.1f} s of CPU"
+        )
 
 
 def _print_speed(rules: Sequence[str], seed: int) -> None:

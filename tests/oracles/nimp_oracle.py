@@ -1,5 +1,5 @@
 """NIMP (Titan, section III, eq. 1) without its bandwidth constraint: by HiGHS over how many devices each node gives,
-and by trying every way."""
+and by trying every way. With it: `bench.machines.exact_nimp`."""
 
 from __future__ import annotations
 

@@ -26,11 +26,31 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Available:
+    """Bytes/s that are left: through the NICs of each node, one direction, and through the uplinks of the parts of the
+    network, by level the part of each node and the bytes/s of each part."""
+
+    nics_bytes_per_s: Sequence[float]
+    uplinks: Sequence[tuple[Sequence[int], Sequence[float]]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a job asks of the network and what is left of it: the bytes of its gradients, the seconds of an iteration on
+    one node (of a job that is larger, on whole nodes), and the bytes/s beside the jobs that run."""
+
+    gradient_bytes: float
+    iteration_s: float
+    available: Available
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """So many `devices` of one pool for a job, now; they are free. `size` is the devices of a node. `predicted_end_s`
     is when the job should end as far as anybody can say, None where nobody can: by the predictor, or by the duration
-    that the trace states. `iteration_s` says what an iteration would take where. `may_wait`: the rule may answer
-    `Later`."""
+    that the trace states. `iteration_s` says what an iteration would take where. `budget` answers when it is called:
+    None of a job of whose traffic nothing is known; it is None itself where seats have no price. `may_wait`: the rule
+    may answer `Later`."""
 
     job: Job
     pool: str
@@ -40,6 +60,7 @@ class Request:
     predicted_end_s: float | None
     network: Network
     iteration_s: Price = no_price
+    budget: Callable[[], Budget | None] | None = None
     may_wait: bool = False
 
 

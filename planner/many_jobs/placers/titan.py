@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import get_args
 
-from estimator.communication.phases import Algorithm
-from estimator.communication.rank_order import MOST_EXACT, least_across
+from estimator.communication.phases import Algorithm, collective_phases
+from estimator.communication.rank_order import MOST_EXACT, best_order, least_across
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.filling import largest_first
 from planner.many_jobs.placers.records import FreeNodes, Request
+from planner.many_jobs.placers.within_bandwidth import Reading, Seating, Traffic, seat_within, worst_share
 
 
 class Titan:
     """As few idle nodes as may be (O1), then as few nodes (O2), then the least traffic of the `algorithm`'s all-reduce
-    (NIMP, section III, eq. 1, without its bandwidth constraint, which compares bytes with bytes per second). Where F
-    devices are free on nodes that are not idle, n devices need ceil((n - F) / size) idle ones, and of the others the
-    fewest, those with the most free first. Traffic then decides how many devices each node gives: the least there is
-    for up to 16 devices, beyond that of the fullest and the most even division."""
+    (NIMP, section III, eq. 1). Where F devices are free on nodes that are not idle, n devices need ceil((n - F) / size)
+    idle ones, and of the others the fewest, those with the most free first. Traffic then decides how many devices each
+    node gives: the least there is for up to 16 devices, beyond that of the fullest and the most even division.
+
+    With a `share` above 0 all that within the bandwidth constraint: the phases of an all-reduce may take that share of
+    an iteration's time on one node between nodes, on each pair of nodes or each link (`reading`), beside what the jobs
+    that run send (`planner.many_jobs.placers.within_bandwidth`). Where no way is found the job sits as without it."""
 
     name = "titan"
 
-    def __init__(self, algorithm: str = "halving-doubling") -> None:
+    def __init__(self, algorithm: str = "halving-doubling", share: float = 0.0, reading: str = "links") -> None:
         if algorithm not in get_args(Algorithm) or algorithm == "exchange":
             raise ValueError(f"algorithm={algorithm}; ring, tree or halving-doubling")
+        if not (0 <= share < math.inf and reading in get_args(Reading)):
+            raise ValueError(f"share={share:g}, reading={reading}; a share of 0 or more, links or pairs")
         self.algorithm: Algorithm = algorithm  # type: ignore[assignment]
+        self.share = share
+        self.reading: Reading = reading  # type: ignore[assignment]
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
-        """As `Placer`."""
+        """As `Placer`. Raise ValueError for a share where seats have no price."""
+        chosen = self._without_constraint(nodes, request)
+        if not self.share or len(chosen) == 1:
+            return chosen
+        if request.budget is None:
+            raise ValueError(f"share={self.share:g} where nobody says what the network has left: --placement-cost none")
+        budget = request.budget()
+        if budget is None:
+            return chosen
+        phases = collective_phases(self.algorithm, "all_reduce", request.devices, budget.gradient_bytes)
+        traffic = Traffic(phases=phases, allowed_s=self.share * budget.iteration_s)
+        order = best_order(self.algorithm, [count for _, count in chosen])
+        seats = [chosen[place][0] for place in order]
+        if worst_share(seats, traffic, budget.available, self.reading) <= 1:
+            return chosen
+        told = seat_within(nodes.free, request.size, traffic, budget.available, self.reading, request.devices)
+        return told.counts if isinstance(told, Seating) else chosen
+
+    def _without_constraint(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         free, size, wanted = nodes.free, request.size, request.devices
         parts = largest_first(free, (node for node, count in enumerate(free) if count < size))
         beside = sum(free[node] for node in parts)

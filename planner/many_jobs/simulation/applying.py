@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import isfinite
 
 from planner.many_jobs.jobs.records import Decision, Grant, NodeCounts
@@ -10,7 +11,8 @@ from planner.many_jobs.placers.records import Later, no_price
 from planner.many_jobs.simulation.asking_placers import take_by_rule
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
-from planner.many_jobs.simulation.seat_costs import count_seats
+from planner.many_jobs.simulation.seat_costs import count_seats, network_budget
+from planner.many_jobs.simulation.settings import NetworkShares
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
 from planner.many_jobs.simulation.zones import (
@@ -222,6 +224,7 @@ def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, 
     def price(counts: NodeCounts) -> float | None:
         return told and told(state.job, grant, {pool: tuple((node, (1 << some) - 1) for node, some in counts)})
 
+    known = alone and isinstance(run.settings.sharing, NetworkShares)
     first = state.first_start_s is None and (state.place_by_s is None or run.clock.now_s < state.place_by_s)
     return take_by_rule(
         placer,
@@ -232,6 +235,7 @@ def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, 
         count,
         run.view.networks[pool],
         price=price if alone and told else no_price,
+        budget=partial(network_budget, run, state, grant) if known else None,
         may_wait=may_wait and alone and first,
     )
 

@@ -7,11 +7,11 @@ that the rule said first: from then on it is placed, so that nobody starves by a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from planner.many_jobs.jobs.records import NodeCounts
-from planner.many_jobs.placers.records import Later, Placer, Price, Request
+from planner.many_jobs.placers.records import Budget, Later, Placer, Price, Request
 from planner.many_jobs.simulation.placing import Pieces, PoolNodes
 from planner.many_jobs.simulation.settings import PlacerError
 from planner.many_jobs.simulation.states import ActiveJob
@@ -85,6 +85,7 @@ def take_by_rule(
     network: Network,
     *,
     price: Price,
+    budget: Callable[[], Budget | None] | None,
     may_wait: bool,
 ) -> Pieces | Later:
     """Return the devices of the pool that the rule gives the job, taken; or that it is to be placed later. The caller
@@ -105,6 +106,7 @@ def take_by_rule(
         predicted_end_s=predicted_end_s(state, now_s, state.remaining_at),
         network=network,
         iteration_s=price,
+        budget=budget,
         may_wait=may_wait,
     )
     where = f"placer {placer.name} at {now_s:g} s, job {state.job.id}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from estimator.communication.phases import Algorithm
 from estimator.communication.rank_order import least_across
 from models_zoo.user_code import names_code
-from planner.many_jobs.jobs.records import AS_LOGGED, Workload
-from planner.many_jobs.simulation.settings import Placement
+from planner.many_jobs.jobs.records import AS_LOGGED, Grant, Workload
+from planner.many_jobs.placers.records import Budget
+from planner.many_jobs.simulation.settings import NetworkShares, Placement
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.traces.assign import count_parameters
 from profiles.errors import InputError
@@ -42,6 +43,21 @@ def cross_node_bytes(algorithm: Algorithm, workload: Workload, placement: Placem
     if parameters is None:
         return math.nan
     return parameters * held_bytes(workload.dtype) * least_across(algorithm, tuple(counts))
+
+
+def network_budget(run: RunState, state: ActiveJob, grant: Grant) -> Budget | None:
+    """Return what the job's gradients ask of the network of its pool, and what of it the jobs that run leave; None of
+    one of whose model nothing is known."""
+    sharing, workload = run.settings.sharing, state.job.workload
+    parameters = known_parameters(workload.model)
+    iteration_s = run.iteration_s(state.job, grant, None)
+    if parameters is None or iteration_s is None or not isinstance(sharing, NetworkShares) or run.shared is None:
+        return None
+    return Budget(
+        gradient_bytes=parameters * held_bytes(workload.dtype),
+        iteration_s=iteration_s,
+        available=sharing.available(grant.parts[0][0], run.shared.in_use),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -20,9 +20,10 @@ from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.placement.machines.choices import choice_of
 from planner.many_jobs.placement.machines.occupied import Machine
 from planner.many_jobs.placement.machines.seating import ranks_of, reseat, seat
+from planner.many_jobs.placers.records import Available
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, SeatKey
 from planner.many_jobs.simulation.placing import Pieces
-from planner.many_jobs.simulation.seat_shapes import PoolSeats, Shape, seats_of_pools, takes_of
+from planner.many_jobs.simulation.seat_shapes import PartLevel, PoolSeats, Shape, seats_of_pools, takes_of
 from planner.many_jobs.simulation.settings import Placement, Truth
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster, DeviceSlot, map_groups
@@ -208,6 +209,25 @@ class SharedNetwork:
         assert key is not None, "jobs of one node share nothing"
         return self.prices.at(key, thinned, placement)
 
+    def available(self, pool: str, in_use: Mapping[str, int]) -> Available:
+        """Return what others leave of each NIC and uplink in the mean."""
+        seats = self.prices.pools[pool]
+        nics = [
+            max(0.0, seats.nics_bytes_per_s - KILO * in_use.get(_nics(pool, node), 0))
+            for node in range(len(seats.nodes))
+        ]
+        uplinks = [
+            (
+                level.part_of,
+                [
+                    max(0.0, there - KILO * in_use.get(_uplinks(level, part), 0))
+                    for part, there in enumerate(level.uplink_bytes_per_s)
+                ],
+            )
+            for level in seats.levels
+        ]
+        return Available(nics_bytes_per_s=nics, uplinks=uplinks)
+
     def _of(self, job: Job, grant: Grant, placement: Placement) -> tuple[_Use, ...]:
         if len(grant.parts) != 1:
             return ()
@@ -231,7 +251,7 @@ class SharedNetwork:
             mean = round(sending * rate / KILO)
             return _Use(name=name, peak_bytes_per_s=rate, mean_kilobytes_per_s=mean, there_bytes_per_s=there)
 
-        uses = [use(f"NICs of {pool} {node}", rate, seats.nics_bytes_per_s) for node, rate in rates.items()]
+        uses = [use(_nics(pool, node), rate, seats.nics_bytes_per_s) for node, rate in rates.items()]
         for level in seats.levels:
             most: dict[int, float] = {}
             for node, rate in rates.items():
@@ -240,11 +260,19 @@ class SharedNetwork:
             if len(most) == 1:
                 break
             uses += [
-                use(f"uplinks of {level.name} {part}", rate, level.uplink_bytes_per_s[part])
+                use(_uplinks(level, part), rate, level.uplink_bytes_per_s[part])
                 for part, rate in most.items()
                 if math.isfinite(level.uplink_bytes_per_s[part])
             ]
         return tuple(uses)
+
+
+def _nics(pool: str, node: int) -> str:
+    return f"NICs of {pool} {node}"
+
+
+def _uplinks(level: PartLevel, part: int) -> str:
+    return f"uplinks of {level.name} {part}"
 
 
 def thinner(cluster: Cluster, by: float) -> Cluster:

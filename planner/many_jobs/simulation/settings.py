@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from estimator.communication.phases import Algorithm
 from planner.many_jobs.jobs.records import Grant, Job
-from planner.many_jobs.placers.records import Placer
+from planner.many_jobs.placers.records import Available, Placer
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
@@ -36,6 +36,14 @@ class Sharing(Protocol):
 
     def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
         """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+
+
+@runtime_checkable
+class NetworkShares(Protocol):
+    """A `Sharing` of NICs and uplinks that can say what is left of them."""
+
+    def available(self, pool: str, in_use: Mapping[str, int]) -> Available:
+        """Return the bytes/s left in a pool beside what is in use, by name."""
 
 
 class Predictor(Protocol):

@@ -190,6 +190,8 @@ def test_random_draws_by_its_seed() -> None:
         ("mine:Rule", {}, "named on the command line"),
         ("titan", {"algorithm": "star"}, "ring, tree or halving-doubling"),
         ("titan", {"depth": 3}, "no such option"),
+        ("titan", {"share": -0.1}, "a share of 0 or more"),
+        ("titan", {"share": 0.1, "reading": "hosts"}, "links or pairs"),
         ("elasticflow", {"idle_first": 3}, "true or false"),
         ("arnold", {"alpha": 2.0}, "a share from 0 to 1"),
         ("arnold", {"columns": 0}, "1 or more"),

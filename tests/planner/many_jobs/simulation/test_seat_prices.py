@@ -28,6 +28,7 @@ from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.seat_prices import SeatPrices, SharedNetwork, seat_truth
 from planner.many_jobs.simulation.seat_shapes import takes_of
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
+from planner.shared.options.simulate import PlacementCost
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -318,3 +319,27 @@ def test_islands_of_a_node_are_told_apart() -> None:
     assert len(shapes) == (2 if seats.group.island_size == 2 else 1)
     for shape in shapes:
         assert sum(map(sum, takes_of(shape))) == 3
+
+
+def test_titan_keeps_its_constraint_beside_the_jobs_that_run(tmp_path: Path) -> None:
+    """Three nodes have two free each, one is idle: a job of four sits on two of the three, and on the idle one where it
+    may hardly send anything."""
+    book = make_book(tmp_path, nodes=4)
+    jobs = (on_pool("held", 2), on_pool("first", 4), on_pool("second", 4, at_s=1.0))
+    where = {"held": {2: 2}, "first": {0: 2, 1: 2}}
+
+    class Then(Placed):
+        def decide(self, view: View) -> Decision:
+            named = {id_: grant_on(POOL, tuple(where[id_].items())) for id_ in view.waiting if id_ in where}
+            return Decision(grants=named | {id_: grant(POOL, 4) for id_ in view.waiting if id_ not in where})
+
+    def nodes(share: float, cost: PlacementCost = "estimate") -> list[int]:
+        times = iteration_times(cost, book)
+        told = Settings(truth=times.truth, sharing=times.sharing, slices=True, placer=make_placer("titan", share=share))
+        result = simulate(jobs, book.pools, book, Then(where), settings=told)
+        return sorted({node for number, _, node, *_ in result.slices if number == 2})
+
+    assert nodes(0.0) == nodes(100.0) == [0, 1]
+    assert nodes(0.02) == [3]
+    with pytest.raises(InputError, match=r"share=0\.5 where nobody says"):
+        nodes(0.5, "none")
