@@ -86,6 +86,9 @@ class Limits:
         most=2**20, unit="samples in a batch", reason="ten times the largest that anybody has trained with"
     )
     tokens: Limit = Limit(most=2**24, unit="tokens in a sample", reason="beyond the longest context of any model")
+    vocabulary_multiple: Limit = Limit(
+        most=2**20, unit="entries to pad a vocabulary by", reason="four times the largest vocabulary of any model"
+    )
     device_types: Limit = Limit(
         most=64,
         unit="types of devices in a cluster",

@@ -78,6 +78,7 @@ def prepare(folder: Path) -> Path:
     examples.mkdir(exist_ok=True)
     os.environ["HOME"] = os.environ["XDG_DATA_HOME"] = str(folder)
     os.environ.pop("CELLPLAN_STORE", None)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a spoilt path may read as a model there
     make_files(examples)
     gc.collect()
     gc.freeze()  # what the forks share stays shared: their own collections leave it alone

@@ -158,7 +158,7 @@ def _wrong(child: _Child, code: int, cpu_s: float, said: str, printed: bytes, *,
         yield f"no end after {MOST_WALL_S:g} s"
     if code not in STATUSES and not (code == 4 and _works(child.case)):
         yield f"status {code}"
-    if cpu_s > (MOST_WORK_S if code == 0 and _works(child.case) else MOST_CPU_S):
+    if cpu_s > (MOST_WORK_S if code in (0, 4) and _works(child.case) else MOST_CPU_S):
         yield f"{cpu_s:.1f} s of CPU"
     lines = said.splitlines()
     if "Traceback (most recent call last)" in said:
@@ -198,8 +198,12 @@ def _validator(command: str) -> Draft202012Validator:
 
 
 def _names(case: OptionCase, said: str) -> bool:
-    said_as = {case.value.strip()[:20], repr(case.value)[1:-1].strip()[:20]} - {""}
-    named = said.startswith(f"cellplan: error: {case.option.strip('-')}: ")
+    """Whether a message names the option or its value: as it is, on one line, or a word of a list. A constraint on
+    plans is told as one."""
+    value, option = case.value, case.option.strip("-")
+    words = [f"found {word}, expected" for word in value.split(",") if word.strip()]
+    said_as = {value.strip()[:20], repr(value)[1:-1].strip()[:20], " ".join(value.split()), *words} - {""}
+    named = said.startswith(f"cellplan: error: {option}: ") or f"your constraints on {option} " in said
     return named or case.option in said or any(value in said for value in said_as)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner.shared.options.record import Entry, Options, entries
+from planner.shared.options.record import Entry, Options, entries, refuse_blank
 from planner.shared.options.values import Values, WrongValueError
 from profiles.errors import MachineError
 
@@ -81,7 +81,21 @@ def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
         return words | {"choices": entry.choices, "type": type(entry.choices[0])}
     if entry.values is not None:
         return words | {"type": _reader(entry.values)}
-    return words | ({"type": Path} if "Path" in str(entry.hint) else {})
+    return words | {"type": _text_reader(entry)}
+
+
+def _text_reader(entry: Entry) -> Callable[[str], Any]:
+    """What reads a text or path, which is not blank."""
+    kind = Path if "Path" in str(entry.hint) else str
+
+    def read(word: str) -> Any:
+        try:
+            refuse_blank(word, entry)
+        except WrongValueError as wrong:
+            raise ArgumentTypeError(str(wrong)) from None
+        return kind(word)
+
+    return read
 
 
 def _reader(values: Values) -> Callable[[str], Any]:

@@ -11,6 +11,7 @@ from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.recipe import GradDType, Overlap, Software
 from estimator.pricing.software import load_frameworks
 from profiles.errors import InputError
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 
 
@@ -77,7 +78,8 @@ class PlanRecipe(FileRecord):
     software: PlanSoftware
 
     def __post_init__(self) -> None:
-        require(self.vocabulary_multiple >= 1, f"vocabulary_multiple={self.vocabulary_multiple}", "at least 1")
+        multiple, most = self.vocabulary_multiple, LIMITS.vocabulary_multiple
+        require(1 <= multiple <= most.most, f"vocabulary_multiple={multiple}", f"at least 1, {most.expected}")
         require(self.lora_rank >= 0, f"lora_rank={self.lora_rank}", "0, or a rank")
         require(1 <= self.moe_imbalance <= 1e4, f"moe_imbalance={self.moe_imbalance}", "at least 1, at most 10,000")
         factor = self.moe_capacity_factor

@@ -94,7 +94,7 @@ def test_a_word_of_a_megabyte(capsys: pytest.CaptureFixture[str]) -> None:
     said = _one_message(capsys)
     assert len(said) < 2100
     assert "argument --restart-s: found 'aaa" in said
-    assert said.endswith("expected a number of at least 0 (see `cellplan simulate --help`)\n")
+    assert said.endswith("expected seconds from 0 to 1e9: 31 years (see `cellplan simulate --help`)\n")
 
 
 @pytest.mark.parametrize("classes", [5, "LlamaForCausalLM", [5], {"a": 1}])

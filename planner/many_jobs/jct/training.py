@@ -82,9 +82,8 @@ def train(
     """
     rows, truth = known_rows(prepared, until_s)
     if len(rows) < LEAST_JOBS:
-        raise InputError(
-            where="jct", key="trace", found=f"{len(rows)} jobs of known duration", expected=f"at least {LEAST_JOBS}"
-        )
+        known = "of known duration" if until_s is None else f"whose duration is known at {until_s:g} s"
+        raise InputError(where="jct", key="trace", found=f"{len(rows)} jobs {known}", expected=f"at least {LEAST_JOBS}")
     fit = _Fit(prepared=prepared, rows=rows, truth=truth, seed=seed, threads=threads)
     chosen = parameters or Parameters()
     if search:

@@ -34,7 +34,7 @@ class SiteTable:
         self.free = [list(map(int, row)) for row in free]
         self.total = [sum(column) for column in zip(*self.free, strict=True)] or [0] * len(topology)
 
-    def number(self, name: str, *, key: str = "local") -> int:
+    def number(self, name: str, *, key: str = "--local") -> int:
         """The number of the site called so; InputError names those that there are."""
         try:
             return self.topology.number[name]

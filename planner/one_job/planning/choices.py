@@ -167,6 +167,8 @@ def each_cluster(options: SideBySideOptions) -> tuple[SideBySideOptions, ...]:
     """Return the options on each cluster alone, with the prices of its devices."""
     alone = []
     for cluster in (options.cluster, *options.beside):
+        if not cluster.strip():
+            raise options.wrong("beside", found=repr(cluster), expected="another cluster")
         types = load_any_place(cluster).device_types
         prices = tuple(text for text in options.price if read_prices((text,), None)[0].device in types)
         alone.append(replace(options, cluster=cluster, beside=(), price=prices))

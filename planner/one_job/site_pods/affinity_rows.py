@@ -35,7 +35,7 @@ def measure_affinity(setup: Setup, evaluate: Evaluate, path: Path) -> tuple[dict
         else:
             reasons.append(f"{site}: {'no pods' if row is None else row.reason}")
     if not rows:
-        raise NothingFits(f"no affinity can be told of {setup.model.name}: {'; '.join(reasons)}")
+        raise NothingFits(f"--measure-affinity: no affinity can be told of {setup.model.name}: {'; '.join(reasons)}")
     add_rows(path, rows)
     return tuple(asdict(row) for row in rows)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from models_zoo.user_code import USER_CODE_LIMIT_S, UserCode, names_code
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import SECONDS
+from planner.shared.options.values import PATIENCE
 from profiles.records import dataclass
 
 NAMING = ("model", "policy", "policies", "placer", "placers", "code")
@@ -19,7 +19,7 @@ class CodeOptions(Options):
 
     user_code_limit: Annotated[
         float,
-        Option("give up on code of yours, a package.module:factory, after so long (default: 300)", "SECONDS", SECONDS),
+        Option("give up on code of yours, a package.module:factory, after so long (default: 300)", "SECONDS", PATIENCE),
     ] = USER_CODE_LIMIT_S
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from planner.shared.options.record import Option, Options
 from planner.shared.options.simulate import RESTART_S
-from planner.shared.options.values import AMOUNT, POSITIVE_INT
+from planner.shared.options.values import DURATION, POSITIVE_INT
 from profiles.records import dataclass
 
 MACHINES = partial(Option, group="partly used machines (docs/machines.md)")
@@ -24,7 +24,7 @@ class MachinesOptions(Options):
                  POSITIVE_INT),
     ] = None  # fmt: skip
     move_time: Annotated[
-        float, MACHINES("seconds that a job that is moved stands still (default: %(default)s)", "S", AMOUNT)
+        float, MACHINES("seconds that a job that is moved stands still (default: %(default)s)", "S", DURATION)
     ] = RESTART_S
 
     def check_machines(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import SECONDS
+from planner.shared.options.values import PATIENCE
 from profiles.records import dataclass
 
 
@@ -17,4 +17,4 @@ class McpOptions(Options):
     command: ClassVar[str] = "mcp"
 
     store: StoreIfAny = None
-    call_limit: Annotated[float, Option("end a call that takes longer (default: 300)", "SECONDS", SECONDS)] = 300.0
+    call_limit: Annotated[float, Option("end a call that takes longer (default: 300)", "SECONDS", PATIENCE)] = 300.0

@@ -12,7 +12,7 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.topology import TopologyOptions
-from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
+from planner.shared.options.values import LAYERS, PATIENCE, SAMPLES
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
 
@@ -38,7 +38,7 @@ class ProfileOptions(CodeOptions):
     dtype: ComputeType = "bf16"
     attention: Annotated[AttentionKernel | None, Option("(default: flash where the device has it)")] = None
     threads: Annotated[int, Option("of a CPU worker (default: 1)")] = 1
-    budget: Annotated[float | None, Option("stop in time; what matters most comes first", "SECONDS", SECONDS)] = None
+    budget: Annotated[float | None, Option("stop in time; what matters most comes first", "SECONDS", PATIENCE)] = None
     stage: Annotated[tuple[int, int] | None, Option("these layers, also as one piece", "FIRST:END", LAYERS)] = None
     compile: Annotated[bool, Option("the stage as one piece through torch.compile")] = False
     optimizer: Annotated[MeasuredOptimizer, Option("(default: %(default)s)")] = "adamw"
@@ -73,7 +73,7 @@ class CommMeasureOptions(Options):
     ops: Annotated[tuple[CollectiveOp, ...] | None, Option(f"of {', '.join(OPS)} (default: all)")] = None
     repeats: Annotated[int, Option("per size (default: 20)")] = 20
     busy: Annotated[bool, Option("compute before each call, as a training does")] = False
-    timeout: Annotated[float, Option("give up after (default: 120)", "SECONDS", SECONDS)] = 120.0
+    timeout: Annotated[float, Option("give up after (default: 120)", "SECONDS", PATIENCE)] = 120.0
     store: Store
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)

@@ -108,6 +108,7 @@ class Entry:
     def accept(self, value: Any, *, where: str) -> Any:
         """Return `value` as a field holds it; raise InputError if it is none that the option takes."""
         try:
+            refuse_blank(value, self)
             accepted = _convert(value, self.hint)
             if self.values is not None and accepted is not None and accepted != self.default:
                 self.values.check(accepted)
@@ -192,6 +193,12 @@ def _own_hints(kind: Any) -> Mapping[str, Any]:
 
 def _option(hint: Any) -> Option | None:
     return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Option)), None)
+
+
+def refuse_blank(value: Any, entry: Entry) -> None:
+    """Raise WrongValueError for a text of nothing but blanks, which names nothing."""
+    if isinstance(value, str) and not value.strip() and value != entry.default and not entry.choices:
+        raise WrongValueError(repr(value), "a path" if Path in entry.members else "some text")
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

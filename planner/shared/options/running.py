@@ -11,7 +11,7 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
-from planner.shared.options.values import ITERATIONS, NATURAL, NO_OR_SOME_ITERATIONS, RATE, SECONDS
+from planner.shared.options.values import ITERATIONS, NATURAL, NO_OR_SOME_ITERATIONS, PATIENCE, RATE
 from profiles.records import dataclass
 
 RunDevice = Literal["auto", "cpu", "cuda"]
@@ -37,7 +37,7 @@ class RunOptions(Options):
     pin: Annotated[bool, Option("give each worker cores of its own (default: yes)")] = True
     timeout: Annotated[
         float,
-        Option("give up when no rank gets on for so long, a start within 120 s (default: 300)", "SECONDS", SECONDS),
+        Option("give up when no rank gets on for so long, a start within 120 s (default: 300)", "SECONDS", PATIENCE),
     ] = 300.0
     profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
     learn: Annotated[bool, Option("put what was measured into the profile store")] = False

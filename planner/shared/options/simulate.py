@@ -13,15 +13,16 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.values import (
-    AMOUNT,
+    BANDWIDTH,
+    DURATION,
+    LOAD,
+    LOADS,
     NATURAL,
-    RATE,
     ROUND,
     SECONDS,
     SPAN,
     Values,
     WrongValueError,
-    list_of,
 )
 from profiles.limits import LIMITS
 from profiles.numerals import read_whole
@@ -104,7 +105,7 @@ class TraceOptions(TopologyOptions):
     unknown_device: Annotated[UnknownDevice, TRACE("rows on a device that no pool has")] = "refuse"
     window_s: Annotated[tuple[float, float] | None, TRACE("jobs submitted in [A, B) seconds", "A:B", SPAN)] = None
     head: Annotated[int | None, TRACE("the first N jobs")] = None
-    load: Annotated[float, TRACE("jobs arrive F times as fast", "F", RATE)] = 1.0
+    load: Annotated[float, TRACE("jobs arrive F times as fast", "F", LOAD)] = 1.0
     seed: Annotated[int, TRACE("of all that is drawn (default: 0)", values=NATURAL)] = 0
     deadlines: Annotated[
         tuple[float, float] | None,
@@ -154,13 +155,13 @@ class ReplayOptions(CodeOptions, TraceOptions):
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
     ] = None
-    restart_s: Annotated[float, RUN("(default: %(default)s)", "S", AMOUNT, flag="--restart-s")] = RESTART_S
+    restart_s: Annotated[float, RUN("(default: %(default)s)", "S", DURATION, flag="--restart-s")] = RESTART_S
     storage_bandwidth_bytes_per_s: Annotated[
         float,
         RUN(
             "bytes/s at which a restart reads and writes its checkpoint (default: %(default)s)",
             "B",
-            RATE,
+            BANDWIDTH,
             flag="--storage-bandwidth",
         ),
     ] = STORAGE_BANDWIDTH_BYTES_PER_S
@@ -170,7 +171,7 @@ class ReplayOptions(CodeOptions, TraceOptions):
             "progress between two checkpoints of a job; what came after the last is lost when a node fails"
             " (default: %(default)s; 0: nothing)",
             "S",
-            AMOUNT,
+            DURATION,
         ),
     ] = CHECKPOINT_INTERVAL_S
     jct: Annotated[
@@ -193,7 +194,7 @@ class SimulateOptions(ReplayOptions):
     checkpoint, where there is a file for it, and KeyboardInterrupt."""
 
     checkpoint: Annotated[Path | None, RUN("keep there what it takes to go on", writes="file")] = None
-    checkpoint_every_s: Annotated[float, RUN("this machine's seconds (default: 60)", "S", AMOUNT)] = 60.0
+    checkpoint_every_s: Annotated[float, RUN("this machine's seconds (default: 60)", "S", DURATION)] = 60.0
     resume: Annotated[bool, RUN("go on from --checkpoint, where there is one")] = False
     jobs_csv: Annotated[Path | None, FILES("a row for each job", writes="file")] = None
     series_csv: Annotated[Path | None, FILES("the cluster over time", writes="file")] = None
@@ -220,7 +221,7 @@ class SweepOptions(ReplayOptions):
     policies: Annotated[tuple[str, ...] | None, MANY("in place of --policy", "P,Q,...")] = None
     placers: Annotated[tuple[str, ...] | None, MANY("in place of --placer", "R,S,...")] = None
     seeds: Annotated[tuple[int, ...] | None, MANY("in place of --seed", "A..B|LIST", SEEDS)] = None
-    loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=list_of(RATE))] = None
+    loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=LOADS)] = None
     workers: Annotated[int, MANY("processes (default: 1)")] = 1
     ray: Annotated[str | None, MANY("run on this Ray cluster (`auto`: the one that runs here)", "ADDRESS")] = None
     csv: Annotated[Path | None, MANY("a row for each run", writes="file")] = None

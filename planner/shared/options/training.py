@@ -11,7 +11,17 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import CAPACITY, IMBALANCE, LAYERS, MARGIN, SAMPLES, TOKENS, Values, words_of
+from planner.shared.options.values import (
+    CAPACITY,
+    IMBALANCE,
+    LAYERS,
+    MARGIN,
+    SAMPLES,
+    TOKENS,
+    VOCABULARY_MULTIPLE,
+    Values,
+    words_of,
+)
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
@@ -72,7 +82,9 @@ class SoftwareOptions(Options):
         ),
     ] = ()
     grad_dtype: Annotated[GradDType | None, SOFTWARE("type of gradients (default: the software's)")] = None
-    vocab_pad: Annotated[int | None, SOFTWARE("pad the vocabulary to a multiple of this times tp")] = None
+    vocab_pad: Annotated[
+        int | None, SOFTWARE("pad the vocabulary to a multiple of this times tp", "N", VOCABULARY_MULTIPLE)
+    ] = None
     freeze: Annotated[tuple[int, int] | None, SOFTWARE("layers that do not learn", "FIRST:END", LAYERS)] = None
     lora: Annotated[int | None, SOFTWARE("adapters of this rank learn, all else is frozen", "RANK")] = None
     qlora: Annotated[

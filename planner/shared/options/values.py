@@ -84,16 +84,22 @@ TOKENS = _counts(LIMITS.tokens)
 ITERATIONS = _counts(LIMITS.iterations)
 NO_OR_SOME_ITERATIONS = _counts(LIMITS.iterations, least=0)
 PARAMETER_SETS = _counts(LIMITS.parameter_sets, least=0)
-ROUND = _numbers("seconds, at least 1: no scheduler decides more often", minimum=1)
+ROUND = _numbers(
+    "seconds from 1, no scheduler decides more often, to 31,536,000, a year", minimum=1, maximum=31_536_000
+)
+LOAD = _numbers("from 0.000001 to 1,000,000 times", minimum=1e-6, maximum=1e6)
+BANDWIDTH = _numbers("bytes/s from 1 to 1e15", minimum=1, maximum=1e15)
 RATE = _numbers("a number above 0", exclusiveMinimum=0)
 SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)
+PATIENCE = _numbers("seconds above 0, at most 1,000,000: 11 days", exclusiveMinimum=0, maximum=1_000_000)
+"""How long somebody waits for a machine. What waits counts milliseconds, in 32 bits."""
+DURATION = _numbers("seconds from 0 to 1e9: 31 years", minimum=0, maximum=1e9)
 LARGE = _numbers("a number above 0 such as 1.4T or 300e9", _read_large, exclusiveMinimum=0)
 """With k, M, G (or B), T or P behind it for powers of a thousand."""
 TRAINED = _numbers(
     "a number above 0 such as 1.4T or 300e9, at most 1e18", _read_large, exclusiveMinimum=0, maximum=1e18
 )
 """Tokens or samples of a whole training: all that was ever written is some 1e15."""
-AMOUNT = _numbers("a number of at least 0", minimum=0)
 CLOCK = _numbers("seconds on the trace's clock")
 SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)
 PART = _numbers("a share from 0 to 1", minimum=0, maximum=1)
@@ -101,6 +107,7 @@ IMBALANCE = _numbers("from 1 to 10,000: the fullest rank's tokens over the mean"
 CAPACITY = _numbers(
     "from 0.001 to 10,000: room for so many times the mean tokens of an expert", minimum=1e-3, maximum=1e4
 )
+VOCABULARY_MULTIPLE = _counts(LIMITS.vocabulary_multiple)
 FAILURES = _numbers("from 0 to 86,400, one a second", minimum=0, maximum=86_400)
 NOW = _numbers("seconds since 1970, at most 1e12", minimum=0, maximum=1e12)
 
@@ -165,6 +172,7 @@ def list_of(values: Values, *, rising: bool = False) -> Values:
     )
 
 
+LOADS = list_of(LOAD)
 COUNTS = list_of(POSITIVE_INT, rising=True)
 TEXTS = Values(expected="words with commas between", read=lambda word: tuple(word.split(",")))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import AMOUNT, FAILURES, LARGE, RATE, TRAINED
+from planner.shared.options.values import DURATION, FAILURES, LARGE, RATE, TRAINED
 from profiles.records import dataclass
 
 WHOLE = partial(Option, group="the whole training: days, device-hours, cost and energy, each with its 90% interval")
@@ -30,8 +30,8 @@ class WholeTrainingOptions(Options):
         float | None, WHOLE("samples of so many tokens on average, each padded to a sequence of its own", "MEAN", RATE)
     ] = None
     failure_rate: Annotated[float, WHOLE("failures per device and day", "F", FAILURES)] = 0.0
-    checkpoint_time: Annotated[float, WHOLE("seconds that saving a checkpoint stops training", "S", AMOUNT)] = 0.0
-    restart_time: Annotated[float, WHOLE("seconds from a failure to training again", "S", AMOUNT)] = 0.0
+    checkpoint_time: Annotated[float, WHOLE("seconds that saving a checkpoint stops training", "S", DURATION)] = 0.0
+    restart_time: Annotated[float, WHOLE("seconds from a failure to training again", "S", DURATION)] = 0.0
     price: Annotated[
         tuple[str, ...],
         WHOLE("what a device-hour costs you, such as h100=2.5; once for each type", "DEVICE=PRICE", repeated=True),

@@ -154,6 +154,9 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
         if any(name in stated for stated in (limits.fix, limits.least, limits.most)):
             keep(permitted(space, columns, name, limits), f"your constraints on {name.replace('_', '-')}")
+    fewest = limits.bounds("vpp")[0]
+    if fewest > 1:  # a chunk has a layer at least, and a single stage has one chunk
+        keep((columns["pp"] > 1) & (columns["pp"] <= len(space.model.layers) // fewest), "your constraints on vpp")
     if limits.shares_tokens is not None:
         stated = (
             _can_share_tokens(space, columns) if limits.shares_tokens else np.ones(len(columns["tp"]), dtype=np.bool_)

@@ -105,7 +105,7 @@ def test_tables_for_people(trace: Path, model: Path, capsys: pytest.CaptureFixtu
         (["evaluate", "TRACE", "--origins", "500"], "tested jobs an origin"),
         (["train", "TRACE", "-o", "x.txt", "--cap", "1"], "2 to 2016"),
         (["train", "TRACE", "-o", "x.txt", "--until", "soon"], "seconds on the trace's clock"),
-        (["train", "TRACE", "-o", "x.txt", "--until", "5"], "jobs of known duration"),
+        (["train", "TRACE", "-o", "x.txt", "--until", "5"], "jobs whose duration is known at 5 s"),
         (["predict", "TRACE", "TRACE"], "a model of `cellplan jct train`"),
         (["predict", "MODEL", "TRACE", "--from", "1e12"], "before the last submission"),
         (["predict", "MODEL", "none.csv"], "none.csv"),

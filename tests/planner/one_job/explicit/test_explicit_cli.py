@@ -132,7 +132,7 @@ def test_a_whole_training_is_priced(capsys: pytest.CaptureFixture[str]) -> None:
         ((*PLAN, "--failure-rate", "-1"), "--failure-rate"),
         ((*PLAN, "--schedule", "zb"), "--schedule: invalid choice: 'zb'"),
         (
-            (*PLAN, "--train-tokens", "1e9", "--failure-rate", "1e9", "--restart-time", "9"),
+            (*PLAN, "--train-tokens", "1e9", "--failure-rate", "86400", "--restart-time", "9"),
             "--failure-rate: found 8 devices fail every",
         ),
         (("resnet-50", "--cluster", "t4:1x2", "--dp", "2", "--train-tokens", "1e9"), "none: resnet-50 has no tokens"),

@@ -167,7 +167,7 @@ def test_cells_are_priced_under_what_any_plan_can_have(options: dict[str, Any]) 
 def test_a_whole_training_needs_tokens() -> None:
     with pytest.raises(InputError, match=r"--failure-rate: found 0\.1, expected --train-tokens beside it"):
         EstimateOptions(failure_rate=0.1)
-    with pytest.raises(InputError, match=r"--restart-time: found -1\.0, expected a number of at least 0"):
+    with pytest.raises(InputError, match=r"--restart-time: found -1\.0, expected seconds from 0 to 1e9"):
         EstimateOptions(restart_time=-1, train_tokens=5.0)
 
 

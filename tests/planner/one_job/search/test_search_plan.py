@@ -174,3 +174,9 @@ def test_odd_clusters_have_plans(cluster: str) -> None:
 
 def test_the_same_request_gives_the_same_plan() -> None:
     assert _plan() == _plan()
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "vpp", "micro-batch"])
+def test_a_constraint_that_nothing_meets_is_named(name: str) -> None:
+    with pytest.raises(NothingFits, match=rf"your constraints on {name} \("):
+        api.plan("gpt-tiny", cluster="a100-80gb:1x4", global_batch=16, fix=(f"{name.replace('-', '_')}=1000003",))

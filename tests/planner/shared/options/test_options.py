@@ -16,7 +16,9 @@ import pytest
 
 from planner import api
 from planner.cli import main as cli
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import Options, entries
+from planner.shared.options.running import RunOptions
 from planner.shared.options.simulate import SimulateOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError
 
@@ -111,8 +113,14 @@ def test_a_request_as_json_is_the_record() -> None:
         ({"head": 0}, "simulate: --head: found 0, expected a whole number of at least 1"),
         ({"head": 1.5}, "simulate: --head: found 1.5, expected a whole number of at least 1"),
         ({"head": True}, "simulate: --head: found True"),
-        ({"load": float("nan")}, "simulate: --load: found nan, expected a number above 0"),
-        ({"round_s": 0}, "simulate: --round: found 0.0, expected seconds, at least 1"),
+        ({"load": float("nan")}, "simulate: --load: found nan, expected from 0.000001 to"),
+        ({"load": 1e308}, "simulate: --load: found 1e\\+308, expected from 0.000001 to 1,000,000 times"),
+        ({"round_s": 0}, "simulate: --round: found 0.0, expected seconds from 1"),
+        ({"round_s": 1e300}, "simulate: --round: found 1e\\+300, expected seconds from 1"),
+        ({"restart_s": 1e300}, "simulate: --restart-s: found 1e\\+300, expected seconds from 0 to 1e9"),
+        ({"storage_bandwidth_bytes_per_s": 1e-300}, "simulate: --storage-bandwidth: found 1e-300, expected bytes/s"),
+        ({"jct": " "}, "simulate: --jct: found ' ', expected some text"),
+        ({"topology": ""}, "simulate: --topology: found '', expected a path"),
         ({"format": "sql"}, "simulate: --format: found 'sql', expected one of auto, cellplan"),
         ({"window_s": (2, 1)}, r"simulate: --window: found \(2.0, 1.0\), expected two rising numbers A:B"),
         ({"trace": 3}, "simulate: TRACE: found 3, expected a path"),
@@ -123,6 +131,15 @@ def test_a_request_as_json_is_the_record() -> None:
 def test_wrong_values_are_refused_when_the_record_is_made(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(SimulateOptions(Path("t.csv"), cluster="c"), **changed)
+
+
+def test_what_waits_and_pads_has_a_limit() -> None:
+    with pytest.raises(InputError, match=r"run: --timeout: found 1e\+25, expected seconds above 0, at most 1,000,000"):
+        RunOptions(Path("plan.json"), timeout=1e25)
+    with pytest.raises(
+        InputError, match="estimate: --vocab-pad: found 1048577, expected a whole number from 1, at most"
+    ):
+        EstimateOptions("gpt-tiny", cluster="a100-80gb:1x4", vocab_pad=2**20 + 1)
 
 
 def test_the_python_of_the_readme_says_what_it_prints() -> None:
