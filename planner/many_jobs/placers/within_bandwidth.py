@@ -19,7 +19,7 @@ from planner.many_jobs.placers.records import Available
 from profiles.records import dataclass
 
 Reading = Literal["pairs", "links"]
-MOST_STEPS, MOST_IN_ALL = 4_000, 20_000
+MOST_STEPS, MOST_IN_ALL = 1_000, 3_000
 """Ranks that are seated and taken back in the search for one number of nodes, and for all."""
 MOST_NODES = 24
 """So many nodes of each kind, idle or not, are looked at: those with most bandwidth and those with most free."""
