@@ -86,6 +86,7 @@ def _methods() -> Iterator[str]:
     large = PodRequest(rows=512, columns=8, free=free_nodes(LARGE, BUSY, 0), alpha=ALPHA)
     placement = place_by_spread(large)
     assert isinstance(placement, Placement)
+    assert placement.bound
     gap = placement.value / placement.bound - 1
     yield (
         f"| spread, 4,096 of 10,000 | {_ms(lambda: place_by_spread(large))} | 10 s |"
