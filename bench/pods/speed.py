@@ -60,7 +60,7 @@ class Spent:
 
 def lines(data: Path | None) -> Iterator[str]:
     """Return the table's lines as they are measured; with the traces beside them also of a simulation."""
-    yield "| what | measured | aim | |"
+    yield "\n| what | measured | aim | |"
     yield "| -- | --: | --: | -- |"
     yield from _methods()
     with TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def _methods() -> Iterator[str]:
     large = PodRequest(rows=512, columns=8, free=free_nodes(LARGE, BUSY, 0), alpha=ALPHA)
     placement = place_by_spread(large)
     assert isinstance(placement, Placement)
-    assert placement.bound
+    assert placement.bound is not None
     gap = placement.value / placement.bound - 1
     yield (
         f"| spread, 4,096 of 10,000 | {_ms(lambda: place_by_spread(large))} | 10 s |"

@@ -60,6 +60,8 @@ def plan_in_pods(setup: Setup, evaluate: Evaluate, options: PlaceOptions) -> Pla
     for key, value in of_pods.items():
         if value is not None:
             expected = "a cluster with pods: --topology FILE, or levels of its fabric (docs/network.md)"
+            if any(site.network.period == 1 and site.network.levels for site in setup.cluster.sites):
+                expected = "pods of several nodes: where each node is one of its own, all placements are alike"
             raise InputError(where="place", key=key, found=f"{value} on {setup.cluster.text}", expected=expected)
     return None
 

@@ -201,12 +201,12 @@ class MixedSpace:
                         )
 
     def _tps(self, party: tuple[int, ...]) -> list[int]:
-        limits, wide = self.constraints, "tp-across-islands" in self.constraints.allow
-        most = MOST_TP
+        limits, most = self.constraints, MOST_TP
         for number in party:
             group = self.groups[number]
             nodes = group.own.evaluator.cluster.group_of(group.slots[0])
-            most = min(most, len(group.slots), MOST_TP if wide else min(nodes.island_size, nodes.devices))
+            island = min(nodes.island_size, nodes.devices)
+            most = min(most, len(group.slots), MOST_TP if limits.allows_tp_beyond(island) else island)
         return [tp for tp in range(1, most + 1) if limits.permits("tp", tp)]
 
     def _shared(

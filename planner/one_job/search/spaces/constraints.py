@@ -65,6 +65,11 @@ class Constraints:
             return self.fix[name], self.fix[name]
         return self.least.get(name, 0), self.most.get(name, UNLIMITED)
 
+    def allows_tp_beyond(self, island: int) -> bool:
+        """Return whether tensor parallelism may join more devices than an island has: where the user widens the space
+        to it, or fixes such a degree."""
+        return "tp-across-islands" in self.allow or self.fix.get("tp", 0) > island
+
     @property
     def training_tool(self) -> TrainingTool | None:
         """The record of the named tool."""

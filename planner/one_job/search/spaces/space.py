@@ -90,13 +90,13 @@ class Ways:
 def ways_of(space: Space) -> Ways:
     """All degrees of parallelism of the space: tp, pp, dp, cp, ep, etp, samples per rank and micro-batch.
 
-    Candidates are tp up to the devices of a node (or what `--allow tp-across-islands` adds), cp a power of two, pp up
-    to the layers, dp and samples divisors of the global batch, ep and etp divisors of the experts; together no more
-    than the devices.
+    Candidates are tp up to the devices of a node (or what `--allow tp-across-islands`, or a fixed one, adds), cp a
+    power of two, pp up to the layers, dp and samples divisors of the global batch, ep and etp divisors of the experts;
+    together no more than the devices.
     """
     limits = space.constraints
     devices = min(len(space.slots), limits.bounds("devices")[1])
-    wide = "tp-across-islands" in limits.allow
+    wide = limits.allows_tp_beyond(max(space.island, space.node))
     tps = range(1, min(devices, MOST_TP if wide else max(space.island, space.node)) + 1)
     cps = [cp for cp in (2**i for i in range(7)) if cp <= min(MOST_CP, devices)] if space.seq_len else [1]
     pps = range(1, min(devices, len(space.model.layers)) + 1)
@@ -146,7 +146,7 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
         for name in columns:
             columns[name] = columns[name][mask]
 
-    if "tp-across-islands" not in limits.allow:
+    if not limits.allows_tp_beyond(space.island):
         keep(columns["tp"] <= space.island, f"tp beyond the island of {space.island} devices")
     most = MOST_TOKENS // space.seq_len if space.seq_len else MOST_SAMPLES
     if "micro_batch" not in limits.fix:

@@ -61,6 +61,32 @@ def test_one_command_answers_and_its_plan_is_taken(
         assert said in shown
 
 
+def test_a_tensor_parallel_degree_above_a_node_is_taken_at_its_word(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TP 4 on nodes of two: a cell is two nodes, of one pod, and the search asks for no wider space."""
+    job = ["--devices", "8", "--tp", "4", "--pp", "1", "--global-batch", "16"]
+    value = document_of(["place", "gpt2-1.3b", *files, *job], 0, capsys)
+    score = value["score"]["pods"]
+    assert (score["sites"][0]["nodes_a_cell"], score["spreads"]) == (2, {"dp": 2, "tp": 1})
+    planned = document_of(["plan", "gpt2-1.3b", "--cluster", "a100-80gb:4x2", *job], 0, capsys)
+    assert [stage["tp"] for stage in planned["stages"]] == [4]
+    free = document_of(["plan", "gpt2-1.3b", "--cluster", "a100-80gb:4x2", "--global-batch", "16"], 0, capsys)
+    assert max(stage["tp"] for stage in free["stages"]) <= 2
+
+
+def test_pods_of_one_node_tell_no_placements_apart(
+    tmp_path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = tmp_path / "single.conf"
+    leaves = "".join(f"SwitchName=s{node} Nodes=gpu0{node}\n" for node in range(1, NODES + 1))
+    tree.write_text(f"{leaves}SwitchName=top Switches=s[1-{NODES}]\n", encoding="utf-8")
+    words = ["place", "gpt2-1.3b", *files[:3], str(tree), *JOB]
+    assert not document_of(words, 0, capsys)["pods"]
+    failure = document_of([*words, "--method", "spread"], 2, capsys)["failure"]["message"]
+    assert "expected pods of several nodes" in failure
+
+
 @pytest.mark.parametrize("method", ["spread", "arnold", "kueue", "cluster-order"])
 def test_other_methods_are_named(files: list[str], capsys: pytest.CaptureFixture[str], method: str) -> None:
     assert main(["place", "gpt2-1.3b", *files, *JOB, "--method", method, "--alternatives", "0", "--json"]) == 0
