@@ -125,7 +125,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         options,
         inputs,
         series=any(path is not None for path in (options.series_csv, options.timeline, options.plot)),
-        slices=options.timeline is not None,
+        slices=options.timeline is not None or options.jobs_csv is not None,
         checkpoint=checkpoint,
         progress=options.progress,
         stop=options.stop,

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 
 
 def count_seats(run: RunState, state: ActiveJob) -> None:
-    """Add to a running job's row what it sent between nodes and what its devices were sold for, since its figures were
-    last brought to now. The caller brings them there."""
+    """Add to a running job's row what it sent between nodes, what its devices were sold for, and the seconds that its
+    seats and those beside it cost, since its figures were last brought to now. The caller brings them there."""
     table, number, prices = run.table, state.index, run.settings.prices
     if prices and state.grant is not None:
         an_hour = sum(count * prices.get(pool, math.nan) for pool, count in state.grant.parts)
         table.revenue[number] += an_hour * (run.clock.now_s - state.since_s) / 3600
-    if table.nodes[number] > 1:
-        iterations = state.unsettled_iterations
-        if iterations > 0:
+    iterations = state.unsettled_iterations
+    if iterations > 0:
+        if run.shared is not None and state.grant is not None:
+            cell_s = run.iteration_s(state.job, state.grant, None)
+            table.seats_cost_s[number] += 0.0 if cell_s is None else iterations * (state.iteration_time_s - cell_s)
+        if table.nodes[number] > 1:
             each = cross_node_bytes(run.settings.all_reduce, state.job.workload, state.placement)
             table.cross_node_bytes[number] += iterations * each
 

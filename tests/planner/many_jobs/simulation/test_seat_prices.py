@@ -28,6 +28,7 @@ from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.seat_prices import SeatPrices, SharedNetwork, seat_truth
 from planner.many_jobs.simulation.seat_shapes import takes_of
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
+from planner.many_jobs.simulation.tables import jobs_csv, last_seats
 from planner.shared.options.simulate import PlacementCost
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
@@ -200,6 +201,19 @@ def test_two_jobs_on_the_nics_of_two_nodes(tmp_path: Path) -> None:
     left = 100 - 50
     assert ends_s["second"] == pytest.approx(ends_s["first"] + left * alone_s, rel=1e-4)
     assert result.summary.violations == 0
+    cost_s = {job.id: result.table.seats_cost_s[number] for number, job in enumerate(result.jobs)}
+    ran_s = {job.id: ends_s[job.id] - job.submit_s for job in result.jobs}
+    for name in ("first", "second", "beside"):
+        assert cost_s[name] == pytest.approx(ran_s[name] - 100 * cell.iteration_time_s, abs=1e-6)
+    assert cost_s["beside"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_row_of_a_job_says_where_it_sat_last(tmp_path: Path) -> None:
+    book = make_book(tmp_path)
+    result = run_placed(book, {"first": {5: 1, 1: 2}}, on_pool("first", 3), slices=True)
+    head, row = jobs_csv(result).splitlines()
+    assert row.split(",")[head.split(",").index("seats")] == f"{POOL}:5x1 {POOL}:1x2"
+    assert last_seats(run_placed(book, {"first": {5: 1, 1: 2}}, on_pool("first", 3))) == {}
 
 
 def test_jobs_whose_nics_do_not_meet_do_not_slow_each_other(tmp_path: Path) -> None:

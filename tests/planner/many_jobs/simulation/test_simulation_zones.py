@@ -233,7 +233,7 @@ def as_version(schema: int, text: str) -> str:
     """The checkpoint as an earlier version wrote it."""
     document = json.loads(text)
     del document["sha256"], document["series"][-1]
-    for name in ("nodes", "cross_node_bytes", "revenue"):
+    for name in ("nodes", "cross_node_bytes", "revenue", "seats_cost_s"):
         del document["table"][name]
     for name in ("in_use", "idle_nodes", "least_nodes", "devices_in_use"):
         del document["totals"][name], document["totals"][f"{name}_s"]
