@@ -12,6 +12,7 @@ from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.placers.records import Available, Placer
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
+from planner.many_jobs.simulation.seat_shapes import PartLevel
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
@@ -92,7 +93,8 @@ class Settings:
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`). `sharing` None: jobs do not slow each other; else `truth` is
+    best-fit, see `planner.many_jobs.simulation.placing`). `uplinks` are those above the nodes of pools, whose load is
+    counted. `sharing` None: jobs do not slow each other; else `truth` is
     what policies are told, and `sharing` what is so. `prices` of a device's hour are by pool, and `all_reduce` is the
     algorithm by whose flows gradients are counted between nodes: neither changes what happens. `series` and `slices`:
     keep the figures of every event, and who sat where when. Every `look_every` events the run looks at the clock for
@@ -110,6 +112,7 @@ class Settings:
     truth: Truth | None = None
     site_links: tuple[SiteLink, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)
+    uplinks: Mapping[str, tuple[PartLevel, ...]] = field(default_factory=dict)
     placer: Placer | None = None
     sharing: Sharing | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
