@@ -39,6 +39,7 @@ def print_run(
         ("machine-hours, fragmentation", _nodes(summary)),
         ("scattered starts, held back", _scattered(summary)),
         ("gradients between nodes", _traffic(summary)),
+        ("load of uplinks: all, the busiest", _loads(summary)),
         ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
@@ -160,6 +161,10 @@ def _scattered(summary: Summary) -> str:
 def _traffic(summary: Summary) -> str:
     sent = summary.cross_node_bytes_per_s
     return "- (a model is not known)" if sent is None else f"{sent / 1e9:.3g} GB/s (ring)"
+
+
+def _loads(summary: Summary) -> str:
+    return f"{format_figure(summary.uplinks_load_mean, '.2%')}, {format_figure(summary.uplinks_load_peak, '.2%')}"
 
 
 def _sold(device_hours: float | None, revenue: float | None) -> str:

@@ -255,8 +255,6 @@ def reprice(run: RunState) -> None:
             raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
         if iteration_s == state.iteration_time_s:
             continue
-        if run.settings.slices:
-            keep_slices(run, state)
         if state.producing:
             run.totals.pause(state.relative_rate)
         count_seats(run, state)
@@ -291,10 +289,10 @@ def _close(run: RunState, state: ActiveJob) -> None:
 
 def keep_slices(run: RunState, state: ActiveJob) -> None:
     """Remember where the job sat since it was granted its devices."""
+    now_s, from_s = run.clock.now_s, state.since_s if state.granted_s is None else state.granted_s
+    restarted_s = min(max(state.began_s, from_s), now_s)
     for pool, pieces in state.placement.items():
-        for node, mask in pieces:
-            restarted_s = min(max(state.progress_from_s, state.since_s), run.clock.now_s)
-            run.slices.append((state.index, pool, node, mask, state.since_s, restarted_s, run.clock.now_s))
+        run.slices += ((state.index, pool, node, mask, from_s, restarted_s, now_s) for node, mask in pieces)
 
 
 def _stop(run: RunState, state: ActiveJob) -> None:

@@ -112,6 +112,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
         "series": [write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
+        "sent_up": [[*key, _or_none(sent)] for key, sent in run.sent_up.items()],
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
     }
@@ -206,6 +207,11 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
         column.extend(read_column(text, "d"))
     for column in run.series[len(document["series"]) :]:
         column.extend([math.nan] * len(run.series[0]))
+    # What an earlier version did not count is not known.
+    if uncounted:
+        run.sent_up["", 0, 0] = math.nan
+    for site, level, part, sent in () if uncounted else document["sent_up"]:
+        run.sent_up[site, level, part] = math.nan if sent is None else sent
     run.slices.extend(tuple(row) for row in document["slices"])
     for time_s, kind, number, version, (pool, node, repair_s) in document["node_events"]:
         run.push(time_s, kind, number, version, (pool, node, repair_s))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import Job
+from planner.many_jobs.simulation.seat_costs import uplink_loads
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
 from profiles.records import dataclass
 
@@ -53,7 +54,9 @@ class Summary:
     were free when they came. `cross_node_bytes_per_s`: what jobs on several nodes send between them while they make
     progress, an all-reduce of the gradients of all parameters over all devices in each iteration
     (`planner.many_jobs.simulation.seat_costs`), summed over the jobs, mean over time; None where the model of one is
-    not known. `device_hours_per_machine_hour`, `revenue_per_machine_hour`: what running jobs hold, and what that is
+    not known. `uplinks_load_mean`, `uplinks_load_peak`: what of that goes up out of parts of the network, over what all
+    uplinks carry, and of the busiest uplink over what it carries, means over time; None where there is no tree.
+    `device_hours_per_machine_hour`, `revenue_per_machine_hour`: what running jobs hold, and what that is
     sold for, over `machine_hours`; revenue is None where a pool that was used has no price. `*_as_printed`: Titan's
     profit K P / (N T), K the jobs that run at a time, P the mean of a finished job's device-hours or revenue, N the
     nodes in use, T the mean JCT in hours: means over jobs, long and short alike, and T holds the wait. None of a run
@@ -101,6 +104,8 @@ class Summary:
     scattered_ratio: float | None
     held_back: int | None
     cross_node_bytes_per_s: float | None
+    uplinks_load_mean: float | None
+    uplinks_load_peak: float | None
     device_hours_per_machine_hour: float | None
     device_hours_as_printed: float | None
     revenue_per_machine_hour: float | None
@@ -257,8 +262,11 @@ def _of_seats(run: RunState, simulated_s: float) -> dict[str, Any]:
     turnover = _ratio(running_s, totals.in_use_s * float(jct.sum()) / 3600)
     hours = np.asarray(table.attained_device_s) / 3600
     revenue = np.asarray(table.revenue) if run.settings.prices else np.full(len(run.jobs), math.nan)
+    load_mean, load_peak = uplink_loads(run, simulated_s)
     figures = {
         "cross_node_bytes_per_s": _ratio(math.fsum(table.cross_node_bytes), simulated_s),
+        "uplinks_load_mean": load_mean,
+        "uplinks_load_peak": load_peak,
         "device_hours_per_machine_hour": _ratio(math.fsum(hours), machine_h),
         "device_hours_as_printed": turnover * math.fsum(hours[numbers]),
         "revenue_per_machine_hour": _ratio(math.fsum(revenue), machine_h),

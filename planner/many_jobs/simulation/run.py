@@ -22,6 +22,7 @@ from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
 from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
+from planner.many_jobs.simulation.seat_shapes import uplinks_of_pools
 from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import check_timeline, save_timeline
@@ -125,7 +126,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         options,
         inputs,
         series=any(path is not None for path in (options.series_csv, options.timeline, options.plot)),
-        slices=options.timeline is not None,
+        slices=options.timeline is not None or options.jobs_csv is not None,
         checkpoint=checkpoint,
         progress=options.progress,
         stop=options.stop,
@@ -282,6 +283,7 @@ def run_request(
         site_links=times.site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),
         prices=pool_prices(inputs.cells.cluster),
+        uplinks=uplinks_of_pools(inputs.cells.cluster, inputs.pools),
         round_s=options.round_s,
         restart_s=options.restart_s,
         storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,

@@ -88,6 +88,7 @@ class RunState:
         self.granted: set[tuple[tuple[str, int], ...]] = set()
         self.series: tuple[list[float], ...] = tuple([] for _ in SERIES)
         self.slices: list[Slice] = []
+        self.sent_up: dict[tuple[str, int, int], float] = {}
         self.calls_s, self.calls_cpu_s = array("d"), array("d")
         self.view = RunView(self)
 

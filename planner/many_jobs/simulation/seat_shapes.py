@@ -117,10 +117,23 @@ def seats_of_pools(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, Poo
             site=site,
             group_number=number,
             nodes=nodes,
-            levels=(*_racks(site, number, nodes), *_levels(cluster, site, nodes)),
+            levels=(*_racks(site, number, nodes), *(_levels(cluster, site, nodes) if _tells_apart(site) else ())),
             nics_bytes_per_s=nic_bytes_per_s(cluster, slot),
         )
     return seats
+
+
+def uplinks_of_pools(cluster: Cluster, pools: Mapping[str, Pool]) -> dict[str, tuple[PartLevel, ...]]:
+    """Return the levels of the network above each pool's nodes; pools of one site have the same parts."""
+    return {
+        name: _levels(cluster, cluster.site(pools[name].site), nodes)
+        for name, nodes in pool_nodes(cluster, pools).items()
+    }
+
+
+def _tells_apart(site: Site) -> bool:
+    """Whether any price depends on the levels of the site's network."""
+    return not site.network.is_flat or site.network.most_oversubscribed > 1
 
 
 def _racks(site: Site, number: int, nodes: Sequence[int]) -> tuple[PartLevel, ...]:
@@ -138,10 +151,8 @@ def _racks(site: Site, number: int, nodes: Sequence[int]) -> tuple[PartLevel, ..
 
 
 def _levels(cluster: Cluster, site: Site, nodes: Sequence[int]) -> tuple[PartLevel, ...]:
-    """The levels of the site's network, where any price depends on them."""
+    """The levels of the site's network above some of its nodes."""
     network = site.network
-    if network.is_flat and network.most_oversubscribed == 1:
-        return ()
     rate = {(slot.site, slot.node): nic_bytes_per_s(cluster, slot) for slot in cluster.slots if slot.index == 0}
     levels = []
     for level, row in zip(network.levels, network.part_of_node, strict=True):

@@ -12,6 +12,7 @@ from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.placers.records import Available, Placer
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
+from planner.many_jobs.simulation.seat_shapes import PartLevel
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
@@ -93,12 +94,12 @@ class Settings:
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
     best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes
-    where (None: nothing). `sharing` None: jobs do not slow each other; else `truth` is what policies are told, and
-    `sharing` what is so. `prices` of a device's hour are by pool, and `all_reduce` is the algorithm by whose flows
-    gradients are counted between nodes: neither changes what happens. `series` and `slices`: keep the figures of every
-    event, and who sat where when. Every `look_every` events the run looks at the clock for its checkpoint and its
-    progress, and whether `stop` wants it to end, which it does with a checkpoint, where there is a file for it, and
-    KeyboardInterrupt.
+    where (None: nothing). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
+    not slow each other; else `truth` is what policies are told, and `sharing` what is so. `prices` of a device's hour
+    are by pool, and `all_reduce` is the algorithm by whose flows gradients are counted between nodes: neither changes
+    what happens. `series` and `slices`: keep the figures of every event, and who sat where when. Every `look_every`
+    events the run looks at the clock for its checkpoint and its progress, and whether `stop` wants it to end, which it
+    does with a checkpoint, where there is a file for it, and KeyboardInterrupt.
     """
 
     round_s: float | None = None
@@ -111,6 +112,7 @@ class Settings:
     truth: Truth | None = None
     site_links: tuple[SiteLink, ...] = ()
     networks: Mapping[str, Network] = field(default_factory=dict)
+    uplinks: Mapping[str, tuple[PartLevel, ...]] = field(default_factory=dict)
     placer: Placer | None = None
     seat_times: Truth | None = None
     sharing: Sharing | None = None

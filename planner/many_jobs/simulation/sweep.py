@@ -48,6 +48,8 @@ MEANS = (
     "scattered_ratio",
     "held_back",
     "cross_node_bytes_per_s",
+    "uplinks_load_mean",
+    "uplinks_load_peak",
     "device_hours_per_machine_hour",
     "device_hours_as_printed",
     "revenue_per_machine_hour",

@@ -23,6 +23,8 @@ JOB_COLUMNS = (
     "restarts",
     "failures",
     "nodes",
+    "seats",
+    "seats_cost_s",
     "cross_node_bytes",
     "fairness_rho",
     "pool",
@@ -47,7 +49,7 @@ def jobs_csv(result: Result) -> str:
 def job_rows(result: Result) -> Iterator[Sequence[object]]:
     """Yield the names of the columns, then a row of cells for each job, in order of submission."""
     yield JOB_COLUMNS
-    table, rho = result.table, result.fairness
+    table, rho, seats = result.table, result.fairness, last_seats(result)
     for number, job in enumerate(result.jobs):
         end_s, status = table.end_s[number], result.status(number)
         finished = status == "finished"
@@ -65,6 +67,8 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
             table.restarts[number],
             table.failures[number],
             table.nodes[number],
+            seats.get(number, ""),
+            _figure(table.seats_cost_s[number]),
             _figure(table.cross_node_bytes[number]),
             _figure(rho[number]),
             job.pool,
@@ -78,6 +82,18 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
             "" if due is None else _figure(due),
             "" if due is None else str(finished and end_s <= due).lower(),
         )
+
+
+def last_seats(result: Result) -> dict[int, str]:
+    """Return where each job sat last, by number, as `a100:17x8 a100:18x4` (pool, node, devices of it); nothing of a run
+    that did not keep its slices."""
+    since_s: dict[int, float] = {}
+    pieces: dict[int, list[str]] = {}
+    for number, pool, node, mask, from_s, _, _ in result.slices:
+        if since_s.get(number) != from_s:
+            since_s[number], pieces[number] = from_s, []
+        pieces[number].append(f"{pool}:{node}x{mask.bit_count()}")
+    return {number: " ".join(words) for number, words in pieces.items()}
 
 
 def series_csv(result: Result) -> str:

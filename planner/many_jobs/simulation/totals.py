@@ -83,7 +83,8 @@ class JobTable:
     `sharing` is the time-averaged number of jobs in the system while this one was, `asked_s` an iteration's seconds on
     the Cell that it asked for, `nodes` on how many it started last (0: it never did), `cross_node_bytes` what it sent
     between nodes (NaN of a model that is not known), `revenue` what its devices were sold for (NaN where one has no
-    price, 0 where none has)."""
+    price, 0 where none has), `seats_cost_s` how much longer its iterations took than on its Cells, by its seats and by
+    those beside it (0 where neither has a price)."""
 
     __slots__ = (
         "asked_s",
@@ -94,6 +95,7 @@ class JobTable:
         "nodes",
         "restarts",
         "revenue",
+        "seats_cost_s",
         "sharing",
         "start_s",
         "status",
@@ -113,3 +115,4 @@ class JobTable:
         self.nodes = array("q", [0]) * jobs
         self.cross_node_bytes = array("d", [0.0]) * jobs
         self.revenue = array("d", [0.0]) * jobs
+        self.seats_cost_s = array("d", [0.0]) * jobs

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.cells.cell import CellEstimate
+from estimator.communication.phases import Algorithm
+from estimator.communication.rank_order import least_across
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from planner.many_jobs.jobs.records import AS_LOGGED, Decision, Grant, Job, Stateless, View, Workload, grant, grant_on
@@ -25,9 +27,12 @@ from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.seat_costs import leaving
 from planner.many_jobs.simulation.seat_prices import SeatPrices, SharedNetwork, seat_truth
-from planner.many_jobs.simulation.seat_shapes import takes_of
+from planner.many_jobs.simulation.seat_shapes import takes_of, uplinks_of_pools
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
+from planner.many_jobs.simulation.tables import jobs_csv, last_seats
+from planner.many_jobs.traces.assign import count_parameters
 from planner.shared.options.simulate import PlacementCost
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
@@ -200,6 +205,19 @@ def test_two_jobs_on_the_nics_of_two_nodes(tmp_path: Path) -> None:
     left = 100 - 50
     assert ends_s["second"] == pytest.approx(ends_s["first"] + left * alone_s, rel=1e-4)
     assert result.summary.violations == 0
+    cost_s = {job.id: result.table.seats_cost_s[number] for number, job in enumerate(result.jobs)}
+    ran_s = {job.id: ends_s[job.id] - job.submit_s for job in result.jobs}
+    for name in ("first", "second", "beside"):
+        assert cost_s[name] == pytest.approx(ran_s[name] - 100 * cell.iteration_time_s, abs=1e-6)
+    assert cost_s["beside"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_row_of_a_job_says_where_it_sat_last(tmp_path: Path) -> None:
+    book = make_book(tmp_path)
+    result = run_placed(book, {"first": {5: 1, 1: 2}}, on_pool("first", 3), slices=True)
+    head, row = jobs_csv(result).splitlines()
+    assert row.split(",")[head.split(",").index("seats")] == f"{POOL}:5x1 {POOL}:1x2"
+    assert last_seats(run_placed(book, {"first": {5: 1, 1: 2}}, on_pool("first", 3))) == {}
 
 
 def test_jobs_whose_nics_do_not_meet_do_not_slow_each_other(tmp_path: Path) -> None:
@@ -218,6 +236,30 @@ def test_uplinks_are_shared_and_what_is_below_them_is_not(tmp_path: Path) -> Non
         both = run_placed(book, where, on_pool("first", 8), on_pool("second", 8))
         alone = run_placed(book, where, on_pool("first", 8))
         assert (both.table.end_s[0] > alone.table.end_s[0] * 1.001) == meet
+
+
+def test_load_of_uplinks_by_hand(tmp_path: Path) -> None:
+    """A ring over two leaves of two pods goes up twice out of each: 2 x 7 / 8 of the gradients in an iteration. Uplinks
+    of a leaf carry what a NIC does, half of its two nodes' NICs; those of a pod as much as four NICs."""
+    book = make_book(tmp_path, tree=True)
+    uplinks = uplinks_of_pools(book.cluster, book.pools)
+    nic = SeatPrices(book).pools[POOL].nics_bytes_per_s
+    assert [level.uplink_bytes_per_s for level in uplinks[POOL]] == [(nic,) * 4, (4 * nic,) * 2]
+    result = run_placed(book, {"first": {0: 4, 7: 4}}, on_pool("first", 8), uplinks=uplinks)
+    sent = 100 * 2 * 7 / 8 * 2 * count_parameters(GPT.model) / result.table.end_s[0]
+    assert result.summary.uplinks_load_peak == pytest.approx(sent / nic)
+    assert result.summary.uplinks_load_mean == pytest.approx(4 * sent / (12 * nic))
+    inside = run_placed(book, {"first": {0: 4, 1: 4}}, on_pool("first", 8), uplinks=uplinks)
+    assert (inside.summary.uplinks_load_mean, inside.summary.uplinks_load_peak) == (0.0, 0.0)
+    assert run_placed(book, {"first": {0: 4, 1: 4}}, on_pool("first", 8)).summary.uplinks_load_mean is None
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving-doubling", "tree"])
+def test_what_leaves_the_parts_is_what_passes_between_them(algorithm: Algorithm) -> None:
+    """Parts of one node each: what leaves them all is what is sent between nodes."""
+    for counts in ((4, 4), (3, 2, 1), (2, 2, 2, 2), (5, 1)):
+        leaves = leaving(algorithm, tuple(enumerate(counts)))
+        assert sum(size for _, size in leaves) == pytest.approx(least_across(algorithm, counts))
 
 
 def test_what_was_logged_runs_as_logged(tmp_path: Path) -> None:

@@ -205,6 +205,8 @@ OF_NODES = (
     "scattered_ratio",
     "held_back",
     "cross_node_bytes_per_s",
+    "uplinks_load_mean",
+    "uplinks_load_peak",
     "device_hours_per_machine_hour",
     "device_hours_as_printed",
     "revenue_per_machine_hour",
@@ -233,7 +235,7 @@ def as_version(schema: int, text: str) -> str:
     """The checkpoint as an earlier version wrote it."""
     document = json.loads(text)
     del document["sha256"], document["series"][-1]
-    for name in ("nodes", "cross_node_bytes", "revenue"):
+    for name in ("nodes", "cross_node_bytes", "revenue", "seats_cost_s"):
         del document["table"][name]
     for name in ("in_use", "idle_nodes", "least_nodes", "devices_in_use"):
         del document["totals"][name], document["totals"][f"{name}_s"]
