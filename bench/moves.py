@@ -94,9 +94,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.answer:
         for _ in range(asked.repeats):
-            jobs, seconds, starts = answer_s(asked.nodes, random.Random(asked.seed))
+            jobs, took_s, starts = answer_s(asked.nodes, random.Random(asked.seed))
             print(
-                f"{cpu_name()}; 20 GPUs of {asked.nodes} nodes beside {jobs} jobs: {seconds:.1f} CPU s, {starts} starts"
+                f"{cpu_name()}; 20 GPUs of {asked.nodes} nodes beside {jobs} jobs: {took_s:.1f} CPU s, {starts} starts"
             )
         return
     print(f"{cpu_name()}; {asked.nodes} nodes of {SIZE}, seed {asked.seed}, least of {asked.repeats}; CPU seconds")
