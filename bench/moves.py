@@ -1,9 +1,10 @@
 """CPU time of choosing which jobs to move (`place --move 3`) on 1,000 nodes of 8, beside trying every set of jobs.
 
-python -m bench.moves [--nodes 1000] [--seed 0] [--repeats 3]
+python -m bench.moves [--nodes 1000] [--seed 0] [--repeats 3] [--answer]
 
 Jobs of three kinds: of one GPU alone; of 1 to 8 on a node; ten that hold a GPU of 300 nodes each, beside those. Trying
-every set is timed for single jobs and told for three of them, by their number.
+every set is timed for single jobs and told for three of them, by their number. `--answer`: the whole answer of `place`
+for 20 GPUs of these nodes instead, with jobs of the second kind, all coming ends in it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,23 @@ import argparse
 import random
 import time
 from math import comb
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from estimator.host.cpu import cpu_name
+from planner import api
 from planner.many_jobs.placement.machines.moving import cheapest_moves
 from planner.many_jobs.placement.machines.occupied import Machine
 
-SIZE = 8
+SIZE, NOW_S = 8, 1000.0
+CLUSTER = """\
+schema: cellplan.cluster/1
+sites:
+  - name: s
+    nodes:
+      - {{count: {nodes}, device: a100-80gb, devices: 8, names: "n[0-{last}]", nics: {{count: 8, link: ib-hdr200}}}}
+    fabric: {{link: ib-hdr200}}
+"""
 TARGET_S = 10.0  # issue on partly used machines: exact for K up to 3 on 1,000 nodes
 
 
@@ -47,6 +59,22 @@ def draw(kind: str, nodes: int, rng: random.Random) -> tuple[list[Machine], dict
     return machines, {f"j{job}": rng.random() for job in range(number)}
 
 
+def answer_s(nodes: int, rng: random.Random) -> tuple[int, float, int]:
+    """Return how many jobs run, the CPU seconds of `place` for 20 GPUs beside them, and the starts that it tells."""
+    machines, jobs = draw("mixed", nodes, rng)
+    rows = ["job,hosts,end,gpus"]
+    for machine in machines:
+        for job, gpus in machine.jobs.items():
+            rows.append(f"{job},{machine.host},{NOW_S + rng.randint(60, 200_000):.0f},{gpus[0]}-{gpus[-1]}")
+    with TemporaryDirectory() as folder:
+        cluster, running = Path(folder) / "cluster.yaml", Path(folder) / "running.csv"
+        cluster.write_text(CLUSTER.format(nodes=nodes, last=nodes - 1), encoding="utf-8")
+        running.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        started = time.process_time()
+        answer = api.place("llama3-8b", cluster=str(cluster), running=running, now=NOW_S, devices=20)
+        return len(jobs), time.process_time() - started, len(answer["waiting"]["starts"])
+
+
 def every_single_s(machines: list[Machine], devices: int, cost: dict[str, float]) -> float:
     """Return CPU seconds of trying each job alone, of fifty of them and by that of all."""
     some = list(cost)[:50]
@@ -62,7 +90,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--answer", action="store_true")
     asked = parser.parse_args()
+    if asked.answer:
+        for _ in range(asked.repeats):
+            jobs, took_s, starts = answer_s(asked.nodes, random.Random(asked.seed))
+            print(
+                f"{cpu_name()}; 20 GPUs of {asked.nodes} nodes beside {jobs} jobs: {took_s:.1f} CPU s, {starts} starts"
+            )
+        return
     print(f"{cpu_name()}; {asked.nodes} nodes of {SIZE}, seed {asked.seed}, least of {asked.repeats}; CPU seconds")
     print(f"{'jobs':<8}{'number':>8}{'devices':>9}{'moved':>7}{'exact s':>9}{'sets of three':>15}{'ratio':>10}")
     slowest_s = 0.0

@@ -33,15 +33,21 @@ from estimator.schedules.orders import schedule_problem
 from estimator.schedules.records import StageTimes, Transfers
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
+from profiles.cluster import most_on_one_node
 from profiles.dispatchers import load_dispatcher
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
-def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infeasible:
+def evaluate(
+    setup: Setup, pricing: Pricing | None = None, *, known: dict[Hashable, StageCost] | None = None
+) -> Evaluation | Infeasible:
     """Return the figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
 
     `pricing`: what the prices rest on (None: nothing is measured, the parameters are those of the program).
     On a cluster whose uplinks are shared stages are priced beside each other.
+
+    `known`: the prices of stages of setups that differ from this one in where ranks sit alone, to which this one's are
+    added. The figures are the same; what they rest on is then told of the stages that were not known.
     """
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
@@ -59,10 +65,11 @@ def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infea
         company=company,
         beside=setup.stages if company is not None else (),
     )
-    kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
+    kinds = layer_kinds(setup.model, setup.recipe)
+    priced = {} if known is None or company is not None else known
     costs: list[StageCost] = []
     for number, stage in enumerate(setup.stages):
-        key = stage_key(setup, stage, kinds)
+        key = stage_key(setup, stage, kinds), most_on_one_node(stage.slots)
         if key not in priced:
             cost = price_stage(setup, number, links)
             if isinstance(cost, Infeasible):

@@ -8,7 +8,7 @@ by the 90% interval, which both times share, since one plan is priced twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import erf, log, sqrt
 
 from estimator.pricing.outcome import Evaluation
@@ -142,8 +142,12 @@ def faster_starts(occupancy: Occupancy, first: Start, start_after: Callable[[flo
     for number in _falls(start_at, 0, len(waits), lambda: len(looked) < most):
         if _falls_to(start_at(number), starts[-1]):
             starts.append(start_at(number))
-    best = min(starts, key=lambda start: start.time_s if start.end_s is None else start.end_s)
-    return Waiting(occupancy=occupancy, starts=tuple(starts), best=best, looked_at=len(looked) - 1)
+    return Waiting(occupancy=occupancy, starts=tuple(starts), best=best_start(starts), looked_at=len(looked) - 1)
+
+
+def best_start(starts: Sequence[Start]) -> Start:
+    """Return the start that ends the training soonest, or where no training is said the fastest."""
+    return min(starts, key=lambda start: start.time_s if start.end_s is None else start.end_s)
 
 
 def first_start(

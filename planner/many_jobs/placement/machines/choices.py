@@ -71,11 +71,16 @@ def fewest_machines(machines: Sequence[Machine], devices: int) -> int | None:
 
 
 def enumerate_choices(
-    machines: Sequence[Machine], devices: int, end_of: EndOf, *, end_s: float | None = None
+    machines: Sequence[Machine],
+    devices: int,
+    end_of: EndOf,
+    *,
+    end_s: float | None = None,
+    more: int = MORE_MACHINES,
 ) -> tuple[tuple[Choice, ...], bool]:
     """Return the ways to give a job GPUs of machines of one kind, and whether these are all that prices tell apart: on
-    as few machines as whole ones would be where that is free, else on the fewest there are and a few more. `end_s` is
-    when the job itself ends, where that is known.
+    as few machines as whole ones would be where that is free, else on the fewest there are and up to so many `more`.
+    `end_s` is when the job itself ends, where that is known.
 
     >>> enumerate_choices([], 4, lambda machine: None)
     ((), True)
@@ -86,7 +91,7 @@ def enumerate_choices(
     if fewest is None:
         return (), True
     ideal = -(-devices // machines[0].size)
-    last = ideal if fewest <= ideal else min(fewest + MORE_MACHINES, devices)
+    last = ideal if fewest <= ideal else min(fewest + more, devices)
     for zone in _zones(machines):
         free = sorted((len(machine.free) for machine in zone if machine.free), reverse=True)
         for number in range(fewest, last + 1):

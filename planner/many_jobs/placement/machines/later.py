@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from estimator.pricing.training import WholeTraining, iteration_of
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, by_kind, place_on
-from planner.many_jobs.placement.machines.seating import Seated
-from planner.many_jobs.placement.waiting import Start, Waiting, faster_starts
+from planner.many_jobs.placement.machines.seating import FEW_ORDERS, Seated
+from planner.many_jobs.placement.waiting import Start, Waiting, best_start, faster_starts
 from planner.one_job.explicit.whole import train_by
 from planner.one_job.free_devices.coming_free import EQUAL_S
-from profiles.records import dataclass
+from planner.one_job.site_pods.placing import EQUAL_TIME
+from profiles.records import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,26 @@ def now_or_later(
     occupancy = state.occupancy
     if occupancy is None:
         return None
-    seats: dict[float, Seated] = {0.0: placed.seated}
-    first = _start(state, placed.seated, 0.0, whole)
+    kind = placed.seated.choice.takes[0][0].kind
+
+    def seated_after(wait_s: float, orders: int | None) -> Seated:
+        machines = by_kind(state.after(wait_s))[kind]
+        later = place_on(job, machines, state, placed.whole, placed.plans, orders=orders)
+        return placed.seated if later is None else later.seated
 
     def start_after(wait_s: float) -> Start:
-        kind = placed.seated.choice.takes[0][0].kind
-        later = place_on(job, by_kind(state.after(wait_s))[kind], state, placed.whole, placed.plans)
-        seats[wait_s] = placed.seated if later is None else later.seated
-        return _start(state, seats[wait_s], wait_s, whole)
+        return _start(state, seated_after(wait_s, None), wait_s, whole)
 
-    waiting = faster_starts(occupancy, first, start_after)
-    return LaterOnMachines(waiting=waiting, seated=tuple(seats[start.wait_s] for start in waiting.starts))
+    # Ends are compared by a few orders of the ranks each, and those that win are told with the best that is found.
+    quick = faster_starts(occupancy, start_after(0.0), start_after)
+    starts, seats = [_start(state, placed.seated, 0.0, whole)], [placed.seated]
+    for start in quick.starts[1:]:
+        seated = seated_after(start.wait_s, FEW_ORDERS)
+        if seated.time_s < seats[-1].time_s * (1 - EQUAL_TIME):
+            starts.append(_start(state, seated, start.wait_s, whole))
+            seats.append(seated)
+    waiting = replace(quick, starts=tuple(starts), best=best_start(starts))
+    return LaterOnMachines(waiting=waiting, seated=tuple(seats))
 
 
 def first_wait_s(state: Occupied, fits: Callable[[Sequence[Machine]], bool]) -> float | None:

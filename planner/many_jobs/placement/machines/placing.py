@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
-from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Setup
-from planner.many_jobs.placement.machines.choices import Choice, enumerate_choices, fewest_machines
+from planner.many_jobs.placement.machines.choices import MORE_MACHINES, Choice, enumerate_choices, fewest_machines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
-from planner.many_jobs.placement.machines.seating import Seated, Seats, ranks_of, reseat
+from planner.many_jobs.placement.machines.seating import FEW_ORDERS, MOST_ORDERS, Seated, Seats, ranks_of, reseat
 from planner.many_jobs.placement.pods_plan import plan_for_pods
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
 from planner.one_job.search.mixed.space import pricing_of
@@ -28,8 +26,10 @@ EQUAL_TIME = 5e-3
 """Times nearer to each other than this share are as good."""
 MOST_SEARCHED = 2
 """On so many ways the plan is searched anew, those that look best by the plans that there are."""
-MOST_IMPROVED, FEW_IMPROVED = 4, 2
-"""Of so many ways the ranks are exchanged, where plans are searched and where they are given."""
+MOST_IMPROVED = 2
+"""Of so many ways the ranks are exchanged, those that look best."""
+FEW_WAYS = 16
+"""So many ways are priced where coming ends are compared."""
 FEW_PRICED = 8
 """Plans that are priced in a search on a way's GPUs."""
 
@@ -84,9 +84,7 @@ class Placed:
 
 def job_on(request: SearchRequest, devices: int) -> JobOnMachines:
     """Return a job with what prices its plans."""
-    return JobOnMachines(
-        request=request, devices=devices, seats=Seats(partial(evaluate, pricing=pricing_of(request.spaces)))
-    )
+    return JobOnMachines(request=request, devices=devices, seats=Seats(pricing_of(request.spaces)))
 
 
 def by_kind(machines: Sequence[Machine], types: Sequence[str] = ()) -> Mapping[Kind, tuple[Machine, ...]]:
@@ -129,12 +127,22 @@ def _nearest(machines: Sequence[Machine], number: int) -> list[Machine]:
 
 
 def place_on(
-    job: JobOnMachines, machines: Sequence[Machine], state: Occupied, whole: Whole | None, plans: Sequence[Setup] = ()
+    job: JobOnMachines,
+    machines: Sequence[Machine],
+    state: Occupied,
+    whole: Whole | None,
+    plans: Sequence[Setup] = (),
+    *,
+    orders: int | None = MOST_ORDERS,
 ) -> Placed | None:
     """Return the best placement of a job on free GPUs of machines of one kind, by `plans` and that on `whole`, and
     unless `plans` are given by plans searched on the ways that look best; None where no plan fits, or too few are
-    free."""
-    ways, complete = enumerate_choices(machines, job.devices, state.comes_free_s, end_s=job.end_s)
+    free. Of the ways that look best so many `orders` of the ranks are priced; None: only a few, of a few ways on the
+    fewest machines."""
+    more = 0 if orders is None else MORE_MACHINES
+    ways, complete = enumerate_choices(machines, job.devices, state.comes_free_s, end_s=job.end_s, more=more)
+    if orders is None:
+        ways = ways[:FEW_WAYS]
     if not ways:
         return None
     tried = [*plans] if plans else [*_whole_plans(whole)]
@@ -143,13 +151,15 @@ def place_on(
     seated = _seat_all(job, tried, ways)
     if not plans and seated:
         near = [one.choice for _, one in seated if one.choice is not ways[0]][: MOST_SEARCHED - 1]
-        more = _plans_on(job, near, tried)
-        if more:
-            tried += more
+        others = _plans_on(job, near, tried)
+        if others:
+            tried += others
             seated = _seat_all(job, tried, ways)
     if not seated:
         return None
-    best = _best([job.seats.improve(plan, one) for plan, one in seated[: FEW_IMPROVED if plans else MOST_IMPROVED]])
+    best = seated[0][1]
+    if orders is not None:
+        best = _best([job.seats.improve(plan, one, most=orders) for plan, one in seated[:MOST_IMPROVED]])
     return Placed(seated=best, whole=whole, plans=tuple(tried), looked_at=len(ways), complete=complete)
 
 
@@ -221,6 +231,6 @@ def other_rules(
             continue
         if choice.key not in by_key:
             seated = _seat_all(job, placed.plans, [choice])
-            by_key[choice.key] = job.seats.improve(*seated[0]) if seated else None
+            by_key[choice.key] = job.seats.improve(*seated[0], most=FEW_ORDERS) if seated else None
         ways.append(OtherWay(name=name, choice=choice, seated=by_key[choice.key]))
     return tuple(ways)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
 from operator import itemgetter
 
+from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
+from estimator.pricing.stage_cost import StageCost
 from planner.many_jobs.placement.machines.choices import Choice
 from planner.one_job.site_pods.least_time import Evaluate
 from profiles.cluster import Cluster, DeviceSlot
@@ -24,8 +27,8 @@ from profiles.vocabulary import Infeasible
 
 MOST_RANKS_PRICED = 24_000
 """Orders of ranks are priced as long as they have not so many ranks in all."""
-MOST_ORDERS = 300
-"""So many orders of a plan's ranks on a choice are priced at most."""
+MOST_ORDERS, FEW_ORDERS = 300, 75
+"""So many orders of a plan's ranks on a choice are priced at most; and of choices that are only told beside it."""
 MOST_ARRANGED = 280
 """With no more ways than this to give ranks their machines all of them are."""
 KICKS, EXCHANGED = 8, 3
@@ -81,11 +84,11 @@ def seat(setup: Setup, choice: Choice, evaluate: Evaluate) -> Seated | None:
     return None if best is None else replace(best, priced=priced)
 
 
-def improve(seated: Seated, evaluate: Evaluate) -> Seated:
+def improve(seated: Seated, evaluate: Evaluate, *, most: int = MOST_ORDERS) -> Seated:
     """Return it with its ranks in the best order that is found: of all orders where these are few, else by exchanges of
     any two ranks, and of any two stages of as many ranks, again and again from the best one with a few ranks exchanged
-    by lot (a fixed one), as long as the work lasts. What no axis tells apart is tried once."""
-    search = _OrderSearch(seated, evaluate)
+    by lot (a fixed one), as long as the work lasts: `most` orders. What no axis tells apart is tried once."""
+    search = _OrderSearch(seated, evaluate, most)
     labels = tuple(slot.node for slot in seated.slots)
     exact = _arrangements(labels) <= MOST_ARRANGED
     if exact:
@@ -110,10 +113,13 @@ def improve(seated: Seated, evaluate: Evaluate) -> Seated:
 
 
 class Seats:
-    """What is priced once: the best order of each plan's ranks on ways that are alike. It belongs to one answer."""
+    """What is priced once: the best order of each plan's ranks on ways that are alike, and stages that sit alike. It
+    belongs to one answer. What is told of a plan is what `improve` returns; of what `seat` returns only the figures
+    hold, not what they rest on."""
 
-    def __init__(self, evaluate: Evaluate) -> None:
-        self.evaluate = evaluate
+    def __init__(self, pricing: Pricing) -> None:
+        self.pricing = pricing
+        self._known: dict[int, dict[Hashable, StageCost]] = {}
         self._seated: dict[tuple[int, object], Seated | None] = {}
         self._improved: dict[tuple[int, object], Seated] = {}
         self._plans: list[Setup] = []
@@ -122,16 +128,24 @@ class Seats:
         """As `seat`."""
         key = (self._number(plan), choice.key)
         if key not in self._seated:
-            self._seated[key] = seat(plan, choice, self.evaluate)
+            self._seated[key] = seat(plan, choice, self._price(key[0]))
         like = self._seated[key]
         return None if like is None else _moved(like, choice)
 
-    def improve(self, plan: Setup, seated: Seated) -> Seated:
-        """As `improve`, for a plan that was seated there."""
+    def improve(self, plan: Setup, seated: Seated, *, most: int = MOST_ORDERS) -> Seated:
+        """As `improve`, for a plan that was seated there; what was improved before stays."""
         key = (self._number(plan), seated.choice.key)
         if key not in self._improved:
-            self._improved[key] = improve(seated, self.evaluate)
+            best = improve(seated, self._price(key[0]), most=most)
+            evaluation = evaluate(best.setup, self.pricing)
+            assert isinstance(evaluation, Evaluation), "a plan that was priced"
+            self._improved[key] = replace(best, evaluation=evaluation)
         return _moved(self._improved[key], seated.choice)
+
+    def _price(self, plan: int) -> Evaluate:
+        """What prices this plan's orders."""
+        known = self._known.setdefault(plan, {})
+        return lambda setup: evaluate(setup, self.pricing, known=known)
 
     def _number(self, plan: Setup) -> int:
         for number, other in enumerate(self._plans):
@@ -154,10 +168,10 @@ def _moved(seated: Seated, choice: Choice) -> Seated:
 class _OrderSearch:
     """The best order of a plan's ranks so far, and what was tried: no other state."""
 
-    def __init__(self, seated: Seated, evaluate: Evaluate) -> None:
+    def __init__(self, seated: Seated, evaluate: Evaluate, most: int) -> None:
         self.best, self.evaluate, self.setup = seated, evaluate, seated.setup
         self.priced = seated.priced
-        self.most = seated.priced + max(16, min(MOST_ORDERS, MOST_RANKS_PRICED // len(seated.slots)))
+        self.most = seated.priced + max(16, min(most, MOST_RANKS_PRICED // len(seated.slots)))
         self.times: dict[tuple[object, ...], float] = {_pattern(self.setup, seated.slots): seated.time_s}
 
     def try_order(self, slots: Sequence[DeviceSlot]) -> float:

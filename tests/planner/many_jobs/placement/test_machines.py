@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Hashable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.frontends.load import load_any_model
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.stage_cost import StageCost
 from planner import api
 from planner.cli.main import main
 from planner.many_jobs.placement.machines.choices import (
@@ -24,7 +29,7 @@ from planner.many_jobs.placement.machines.choices import (
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
 from planner.many_jobs.placement.machines.placing import by_kind, job_on, place_on, plan_whole
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
-from planner.many_jobs.placement.machines.seating import improve, seat
+from planner.many_jobs.placement.machines.seating import improve, reseat, seat
 from planner.many_jobs.placers.dividing import partitions
 from planner.one_job.search.spaces.request import read_search
 from planner.shared.inputs import place_of
@@ -78,6 +83,28 @@ DEGREES = ((1, 3, 1), (1, 4, 1), (1, 2, 2), (2, 2, 1), (2, 3, 1), (1, 3, 2))
 """pp, dp and tp of the plans that are tried in every way."""
 
 
+def test_stages_that_are_known_change_no_figure(tmp_path: Path) -> None:
+    options, state = _ground(tmp_path, [3, 3, 2, 2], 8, pp=2, dp=2, tp=2)
+    model = load_any_model(options.model, options.user_code)
+    request = read_search(replace(options, schedule=("1f1b",)), store=None, model=model, place=state.cluster)
+    job = job_on(request, 8)
+    (machines,) = by_kind(state.machines).values()
+    whole = plan_whole(job, machines)
+    assert whole is not None
+    plan, rng = whole.across.best.setup, random.Random(0)
+    known: dict[Hashable, StageCost] = {}
+    slots = [slot for machine in machines for slot in machine.slots(len(machine.free))]
+    for _ in range(40):
+        setup = reseat(plan, rng.sample(slots, 8))
+        alone, beside = evaluate(setup, job.seats.pricing), evaluate(setup, job.seats.pricing, known=known)
+        assert isinstance(alone, Evaluation)
+        assert isinstance(beside, Evaluation)
+        assert beside.iteration_time_s == alone.iteration_time_s
+        assert beside.memory == alone.memory
+        assert beside.breakdown == alone.breakdown
+    assert known
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_no_choice_of_gpus_and_no_order_is_faster(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -94,11 +121,12 @@ def test_no_choice_of_gpus_and_no_order_is_faster(tmp_path: Path, seed: int) -> 
     (machines,) = by_kind(state.machines).values()
     placed = place_on(job, machines, state, plan_whole(job, machines))
     assert placed is not None
+    price = partial(evaluate, pricing=job.seats.pricing)
     for plan in placed.plans:
         ways, _ = enumerate_choices(machines, devices, state.comes_free_s)
-        seated = [one for way in ways for one in [seat(plan, way, job.seats.evaluate)] if one is not None]
-        times = [improve(one, job.seats.evaluate).time_s for one in seated]
-        least = brute_least_time(plan, machines, job.seats.evaluate)
+        seated = [one for way in ways for one in [seat(plan, way, price)] if one is not None]
+        times = [improve(one, price).time_s for one in seated]
+        least = brute_least_time(plan, machines, price)
         assert least is not None
         if fewest_machines(machines, devices) == 1:
             # On one machine where it fits, whatever else is as fast.
