@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.filling import best_fit
 from planner.many_jobs.placers.records import FreeNodes, Request
+from profiles.numerals import read_number, read_whole
 
 
 class FragmentationGradient:
@@ -18,10 +21,14 @@ class FragmentationGradient:
     def __init__(self, sizes: str = "1:0.7,2:0.1,4:0.1,8:0.1") -> None:
         self.shares: dict[int, float] = {}
         for part in sizes.split(","):
-            size, colon, share = part.partition(":")
-            if not (colon and size.strip().isdecimal()):
-                raise ValueError(f"sizes={sizes}; such as 1:0.7,8:0.3")
-            self.shares[int(size)] = float(share)
+            size, _, share = part.partition(":")
+            try:
+                devices, tasks = read_whole(size), read_number(share)
+            except ValueError:
+                devices = tasks = 0
+            if devices < 1 or devices in self.shares or not 0 < tasks < inf:
+                raise ValueError(f"sizes={sizes}; such as 1:0.7,8:0.3, each size once, shares above 0")
+            self.shares[devices] = tasks
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         """As `Placer`."""

@@ -18,6 +18,8 @@ class Tiresias:
     name = "tiresias"
 
     def __init__(self, skew: float = 0.3) -> None:
+        if not 0 <= skew <= 1:
+            raise ValueError(f"skew={skew:g}; a share from 0 to 1")
         self.skew = skew
         self._together, self._apart = BestFit(), HiveD()
 
