@@ -196,16 +196,16 @@ class SharedNetwork:
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
         """The mean kB/s that the job puts on NICs and uplinks, by name."""
-        return {use.name: use.mean_kilobytes_per_s for use in self._of(job, grant, placement)}
+        return {use.name: use.mean_kilobytes_per_s for use in self._of(job, grant, placement)[1]}
 
     def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
         """Beside what others put on the same links."""
         thinned = 1.0
-        for use in self._of(job, grant, placement):
+        key, uses = self._of(job, grant, placement)
+        for use in uses:
             others = KILO * (in_use[use.name] - use.mean_kilobytes_per_s)
             alone = max(use.there_bytes_per_s, use.peak_bytes_per_s)
             thinned = max(thinned, (use.peak_bytes_per_s + others) / alone)
-        key = self.prices.key(job.workload, grant, placement)
         assert key is not None, "jobs of one node share nothing"
         return self.prices.at(key, thinned, placement)
 
@@ -228,21 +228,24 @@ class SharedNetwork:
         ]
         return Available(nics_bytes_per_s=nics, uplinks=uplinks)
 
-    def _of(self, job: Job, grant: Grant, placement: Placement) -> tuple[_Use, ...]:
+    def _of(self, job: Job, grant: Grant, placement: Placement) -> tuple[SeatKey | None, tuple[_Use, ...]]:
+        """What the price of a job's seats is kept under, and what it uses: nothing on one node."""
         if len(grant.parts) != 1:
-            return ()
+            return None, ()
         pool = grant.parts[0][0]
         if len(placement[pool]) == 1:
-            return ()
+            return None, ()
         return self._uses(job.workload, pool, placement[pool], grant.stages)
 
-    def _uses_of(self, workload: Workload, pool: str, pieces: Pieces, stages: int | None) -> tuple[_Use, ...]:
+    def _uses_of(
+        self, workload: Workload, pool: str, pieces: Pieces, stages: int | None
+    ) -> tuple[SeatKey | None, tuple[_Use, ...]]:
         devices = sum(mask.bit_count() for _, mask in pieces)
         grant, placement = Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
         key = self.prices.key(workload, grant, placement)
         sending = 0.0 if key is None else self.prices.sending(key, placement)
         if sending == 0:
-            return ()
+            return key, ()
         seats = self.prices.pools[pool]
         nic_bytes_per_s = seats.nics_bytes_per_s / seats.group.nics
         rates = {node: nic_bytes_per_s * min(mask.bit_count(), seats.group.nics) for node, mask in pieces}
@@ -264,7 +267,7 @@ class SharedNetwork:
                 for part, rate in most.items()
                 if math.isfinite(level.uplink_bytes_per_s[part])
             ]
-        return tuple(uses)
+        return key, tuple(uses)
 
 
 def _nics(pool: str, node: int) -> str:
