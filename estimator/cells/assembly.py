@@ -291,7 +291,7 @@ def _search(steps: _Steps) -> tuple[int, ...]:
     tails = np.take_along_axis(steps.tail, path, axis=1).max(axis=0)
     upper = int((by_step + pace + tails)[by_step < _NEVER].min())
 
-    limits = np.unique(steps.tail)
+    limits = np.array(sorted(set(steps.tail.ravel().tolist())))
     none = np.full(len(limits), -1)
     any_step = np.full(len(limits), len(steps.pace))
     by_tail, _ = _shortest(steps, _Lanes(stage=none, before=none, after=none, height=any_step, tail=limits))

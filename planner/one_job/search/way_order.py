@@ -124,7 +124,7 @@ class WayOrder:
 
     def _told_of(self, groups: Groups, ways: Integers, told: Callable[[Integers], Told], state: int) -> Iterator[Told]:
         """What is told of each group that one of `ways` is of, and of which less was known."""
-        for number in np.flatnonzero(np.bincount(groups.numbers[ways])).tolist():
+        for number in sorted(set(groups.numbers[ways].tolist())):
             alike = self._left.left(groups.of(number))
             alike = alike[self._state[alike] < state]
             yield told(alike)

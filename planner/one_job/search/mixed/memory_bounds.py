@@ -62,7 +62,7 @@ def bound_by_memory(frames: Frames, chosen: Integers, lister: Lister) -> Floats:
     """Of each of the chosen frames: its value is no less."""
     bounds = np.zeros(len(chosen))
     part = np.searchsorted(frames.place, chosen, side="right") - 1
-    for number in np.unique(part).tolist():
+    for number in sorted(set(part.tolist())):
         mine = np.flatnonzero(part == number)
         rows = frames.rows[number]
         passes_s = _least_s(rows, rows.numbers[chosen[mine] - frames.place[number]], lister.columns)

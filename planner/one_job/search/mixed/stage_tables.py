@@ -160,9 +160,9 @@ class StageTable:
         seconds = self.pricing.remember(self._nothing_yet, overlapped)
         missing = np.isnan(seconds.forward_s[rules, contents])
         if missing.any():
-            codes = np.unique(rules[missing] * len(self.contents.ranges) + contents[missing])
+            codes = np.array(sorted(set((rules[missing] * len(self.contents.ranges) + contents[missing]).tolist())))
             rows, wanted = np.divmod(codes, len(self.contents.ranges))
-            for row in np.unique(rows).tolist():
+            for row in sorted(set(rows.tolist())):
                 self._fill(seconds, row, wanted[rows == row], overlapped=overlapped)
         return seconds
 
