@@ -203,7 +203,7 @@ def test_several_rules_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
         (["--placer", "tiresias", "--placer-option", "skew=-1"], "a share from 0 to 1"),
         (["--placer", "fragmentation-gradient", "--placer-option", "sizes=1:-1"], "shares above 0"),
         (["--placer", "fragmentation-gradient", "--placer-option", "sizes=1:1,1:2"], "each size once"),
-        (["--placer", "fragmentation-gradient", "--placer-option", "sizes=٣:1"], "such as 1:0.7,8:0.3"),  # noqa: RUF001
+        (["--placer", "fragmentation-gradient", "--placer-option", "sizes=٣:1"], "such as 1:0.7,8:0.3"),
         (["--placers", "titan,hived", "--placer-option", "gandiva.x=1"], "titan.NAME, hived.NAME"),
         (["--placer", "nowhere_at_all:Rule"], "nowhere_at_all"),
     ],
