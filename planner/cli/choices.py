@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from argparse import Namespace
 from dataclasses import asdict
@@ -31,7 +30,7 @@ from planner.shared.options.search import (
     SideBySideOptions,
     SmallestOptions,
 )
-from planner.shared.plan_file import plan_to_json
+from planner.shared.plan_file import plan_to_values
 from profiles.errors import InputError, NothingFits
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def _answer_largest(arguments: Namespace) -> None:
     value = answer.largest.as_dict()
     if arguments.json:
         effects = [asdict(effect) for effect in answer.effects]
-        print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value, "assumption_effects": effects})
+        print_json({"plan": plan_to_values(answer.plan), "largest": value, "assumption_effects": effects})
         return
     from planner.cli.plan_output import print_plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from planner.cli.headline import print_assumptions
@@ -10,7 +9,7 @@ from planner.cli.network_output import print_network
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
 from planner.cli.training_output import print_training
-from planner.shared.plan_file import parse_plan
+from planner.shared.plan_file import plan_of_values
 from planner.shared.words import TIME_NAMES
 
 SMALLEST_SHARE = 0.0005
@@ -23,7 +22,7 @@ MEMORY_KEYS = ("weight", "gradient", "optimizer", "activation", "temporary", "co
 def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     """The plan and its figures; time, network and memory as tables; the whole training, what was assumed, guessed."""
     estimate = result["estimate"]
-    plan = parse_plan(json.dumps(result["plan"]), "plan")
+    plan = plan_of_values(result["plan"])
     print_figures(plan)
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     if plan.network is not None:

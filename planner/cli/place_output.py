@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +21,7 @@ MOST_RANGES = 12
 def print_placed(result: dict[str, Any]) -> None:
     """The value of `planner.api.place`."""
     from planner.cli.plan_output import print_plan
-    from planner.shared.plan_file import parse_plan
+    from planner.shared.plan_file import plan_of_values
 
     _print_sites(result)
     if result.get("machines"):
@@ -32,7 +31,7 @@ def print_placed(result: dict[str, Any]) -> None:
         print_later(result)
     print_notes("links:", [*map(_link, result["links"]), *map(_route, result["routes"])])
     print()
-    print_plan(parse_plan(json.dumps(result["plan"]), "plan"))
+    print_plan(plan_of_values(result["plan"]))
     print()
     score = result["score"]
     if len(score["sites_used"]) > 1:

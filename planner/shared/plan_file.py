@@ -60,6 +60,17 @@ def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
+def plan_to_values(plan: Plan) -> dict[str, Any]:
+    """What `plan_to_json` says, as the values that JSON has."""
+    values: dict[str, Any] = _values(plan)
+    return values
+
+
+def plan_of_values(values: dict[str, Any]) -> Plan:
+    """The plan whose values `plan_to_values` gave. What anybody else may have written is for `parse_plan`."""
+    return _adapter().validate_json(json.dumps(values))
+
+
 def parse_plan(text: str, where: str) -> Plan:
     """The plan that `text` holds. InputError names `where` and the key if it is not one."""
     from pydantic import ValidationError
@@ -131,14 +142,17 @@ def plan_json_schema() -> str:
     return _layout(schema) + "\n"
 
 
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
 def _layout(value: Any, column: int = 0) -> str:
     """JSON in which whatever fits stands on one line, from `column` on."""
-    line = json.dumps(value, allow_nan=False)
+    line = _encode(value)
     if column + len(line) <= LINE or not isinstance(value, dict | list) or not value:
         return line
     inner = " " * (column + 2)
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {_layout(part, column + 2)}" for key, part in value.items()]
+        parts = [f"{_encode(key)}: {_layout(part, column + 2)}" for key, part in value.items()]
     else:
         parts = [_layout(part, column + 2) for part in value]
     body = f",\n{inner}".join(parts)

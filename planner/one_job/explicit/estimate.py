@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +21,7 @@ from planner.one_job.explicit.unsaid import (
 from planner.one_job.explicit.whole import describe_training, train_setup
 from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.plan import Plan
-from planner.shared.plan_file import plan_to_json
+from planner.shared.plan_file import plan_to_values
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
@@ -117,7 +116,7 @@ def _shortfall(setup: Setup, evaluation: Evaluation) -> str | None:
 def describe_estimated(estimated: Estimated) -> dict[str, Any]:
     """Return what `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
     plan, evaluation = estimated.plan, estimated.evaluation
-    value: dict[str, Any] = json.loads(plan_to_json(plan))
+    value = plan_to_values(plan)
     short = evaluation.out_of_memory
     return {
         "plan": value,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.explicit.unsaid import Evaluate
 from planner.one_job.search.differences import describe_differences
 from planner.shared.plan import Plan
-from planner.shared.plan_file import plan_to_json
+from planner.shared.plan_file import plan_to_values
 from profiles.records import dataclass
 
 FindBest = Callable[[ExplicitRequest, Evaluate], Plan | None]
@@ -59,7 +58,7 @@ def describe_comparison(comparison: Comparison | None) -> dict[str, Any] | None:
         "fits": comparison.fits,
         "differences": list(comparison.differences),
         "notes": _notes(comparison.best),
-        "best": json.loads(plan_to_json(comparison.best)),
+        "best": plan_to_values(comparison.best),
     }
 
 

@@ -15,7 +15,7 @@ from planner.one_job.search.certificate import Certificate, certify
 from planner.shared.inputs import load_any_place, open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
-from planner.shared.plan_file import load_plan, plan_to_json, save_plan
+from planner.shared.plan_file import load_plan, plan_to_json, plan_to_values, save_plan
 from profiles.errors import NothingFits
 from profiles.records import dataclass
 
@@ -47,7 +47,7 @@ class PlanAnswer:
         """Return it as text: the plan as in its file, or an object with the plan and what was asked besides."""
         if self.explanation is None and self.comparison is None and not self.why and self.training is None:
             return plan_to_json(self.plan)
-        value = {"plan": json.loads(plan_to_json(self.plan))}
+        value: dict[str, Any] = {"plan": plan_to_values(self.plan)}
         if self.explanation is not None:
             from planner.one_job.search.explain import describe_explanation
 

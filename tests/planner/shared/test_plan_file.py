@@ -14,7 +14,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from planner.shared.plan import Plan, PlanBatch, PlanStage, RecomputeRule, Sharding
-from planner.shared.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
+from planner.shared.plan_file import (
+    load_plan,
+    parse_plan,
+    plan_json_schema,
+    plan_of_values,
+    plan_to_json,
+    plan_to_values,
+    save_plan,
+)
 from profiles.errors import InputError
 from tests.planner.shared.plan_examples import example_plan, example_stage
 
@@ -26,6 +34,12 @@ def test_a_saved_plan_is_loaded_as_the_same_record(tmp_path: Path) -> None:
     assert loaded == plan
     assert hash(loaded) == hash(plan)
     assert plan_to_json(loaded).encode() == (tmp_path / "plan.json").read_bytes()
+
+
+def test_the_values_are_those_of_the_text_and_make_the_same_record() -> None:
+    values = plan_to_values(example_plan())
+    assert values == json.loads(plan_to_json(example_plan()))
+    assert plan_of_values(values) == example_plan()
 
 
 def test_the_text_is_plain_json_with_keys_as_declared_and_a_final_newline() -> None:
