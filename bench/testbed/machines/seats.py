@@ -13,7 +13,7 @@ from estimator.communication.phases import Algorithm
 from estimator.communication.rank_order import best_order, node_order
 from planner.many_jobs.jobs.records import Job, NodeCounts, Workload
 from planner.many_jobs.placers.catalogue import make_placer
-from planner.many_jobs.placers.records import Request
+from planner.many_jobs.placers.records import Later, Request
 from profiles.network import PLAIN
 from profiles.records import dataclass
 
@@ -39,6 +39,11 @@ class Occupied:
     def last_end_s(self, node: int) -> float | None:
         """When the jobs on a node end."""
         return 3600.0 * (node + 1) if self.held[node] else None
+
+    def ends(self, node: int) -> tuple[tuple[float, int], ...]:
+        """When they end, and how many devices they hold."""
+        end_s = self.last_end_s(node)
+        return () if end_s is None else ((end_s, self.held[node]),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,9 @@ def place(rule: str, nodes: Occupied, model: str, workers: int) -> NodeCounts:
     request = Request(
         job=job, pool="pool", devices=workers, size=SIZE, now_s=0.0, predicted_end_s=7200.0, network=PLAIN
     )
-    return make_placer(rule).place(nodes, request)
+    counts = make_placer(rule).place(nodes, request)
+    assert not isinstance(counts, Later), "nobody may wait here"
+    return counts
 
 
 def seat(counts: NodeCounts, model: str, algorithm: Algorithm, *, ordered: bool = True) -> Seated:
