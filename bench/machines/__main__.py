@@ -1,11 +1,14 @@
 """Partly used machines: Titan's simulated experiments, the paper's figures beside ours, and how fast the rules are.
 
     python -m bench.machines traces --data DIR [--trace philly|lingjun] [--head N] [--rules A,B] [--seed 0]
+    python -m bench.machines loads --data DIR [--trace ...] [--nodes 512] [--head N] [--loads 0.6,0.8,0.9,0.98]
+        [--sizes traced,uniform,powers] [--seeds 5] [--rules A,B] [--keep FILE]
     python -m bench.machines speed [--rules A,B]
     python -m bench.machines gap [--clusters 300] [--seed 0]
 
-DIR holds `philly.csv.gz` and `crux_lingjun2023.csv.gz`. `bench/machines/replay.py` says what is counted and chosen. The
-paper's own traces are not in our data.
+DIR holds `philly.csv.gz` and `crux_lingjun2023.csv.gz`. `bench/machines/replay.py` says what is counted and chosen of
+`traces`, `bench/machines/loads.py` of `loads`; what `--keep` holds is not run again. The paper's own traces are not in
+our data.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.machines.gap import measure_gap
+from bench.machines.load_tables import lines_of, reached, run_all
+from bench.machines.loads import DRAWN
 from bench.machines.replay import NODES, SIZE, read_jobs, replay
 from bench.machines.speed import time_rule
 from estimator.host.cpu import cpu_name
 from planner.many_jobs.placers.catalogue import PLACERS
 from planner.many_jobs.placers.within_bandwidth import Reading
+from planner.many_jobs.traces.read import read_trace
 
 TRACES = {"philly": "philly.csv.gz", "lingjun": "crux_lingjun2023.csv.gz"}
 PAPER = {
@@ -36,13 +42,18 @@ PAPER = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.machines", description=__doc__)
-    parser.add_argument("experiment", choices=("traces", "speed", "gap"))
+    parser.add_argument("experiment", choices=("traces", "loads", "speed", "gap"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--trace", choices=sorted(TRACES), default="philly")
     parser.add_argument("--head", type=int)
     parser.add_argument("--rules", default=",".join(sorted(PLACERS)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clusters", type=int, default=300)
+    parser.add_argument("--nodes", type=int, default=NODES, help="of loads (default: %(default)s)")
+    parser.add_argument("--loads", default="0.6,0.8,0.9,0.98", help="default: %(default)s")
+    parser.add_argument("--sizes", default=",".join(("traced", *DRAWN)), help="default: %(default)s")
+    parser.add_argument("--seeds", type=int, default=5, help="of loads: 0, 1, ... (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="where runs of loads are kept, a line each")
     options = parser.parse_args(argv)
     print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, seed {options.seed}")
     rules = options.rules.split(",")
@@ -53,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         _print_gap(options.clusters, options.seed)
         return
     if options.data is None:
-        parser.error("traces: found no --data, expected the folder of the traces")
+        parser.error(f"{options.experiment}: found no --data, expected the folder of the traces")
+    if options.experiment == "loads":
+        _print_loads(rules, options)
+        return
     _print_traces(rules, options.data / TRACES[options.trace], options.seed, options.head)
 
 
@@ -88,6 +102,33 @@ def _print_gap(clusters: int, seed: int) -> None:
             f"{reading}: {outcomes}; traffic above the least {gap.above_mean:.2%} in the mean, {gap.above_most:.2%} at"
             f" most; search {gap.search_s:.1f} s, HiGHS {gap.exact_s:.1f} s of CPU"
         )
+
+
+def _print_loads(rules: Sequence[str], options: argparse.Namespace) -> None:
+    path = options.data / TRACES[options.trace]
+    part = "all jobs" if options.head is None else f"{options.head} jobs in a row, from where the seed draws,"
+    print(f"{part} of {path.name} on {options.nodes} nodes of {SIZE}, {options.seeds} seeds\n")
+    print(
+        "| sizes | load | rule | mean JCT, h | wait of 16 and more, h | machine-hours | traffic, PB | scattered |"
+        " JCT beside best-fit | machine-hours | traffic |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    verdicts = []
+    for point, found in run_all(
+        read_trace(path).rows,
+        rules,
+        nodes=options.nodes,
+        loads=[float(load) for load in options.loads.split(",")],
+        sizes=options.sizes.split(","),
+        seeds=range(options.seeds),
+        head=options.head,
+        trace=options.trace,
+        kept=options.keep,
+    ):
+        print("\n".join(lines_of(point, found)), flush=True)
+        verdicts.append(reached(point, found))
+    print("\nours: no more machine-hours than best-fit, at most 1.05 times its traffic, the least mean JCT\n")
+    print("\n".join(f"- {verdict}" for verdict in verdicts if verdict is not None))
 
 
 def _print_speed(rules: Sequence[str], seed: int) -> None:

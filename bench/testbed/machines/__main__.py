@@ -19,6 +19,7 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from bench.testbed.cases import CLUSTERS
 from bench.testbed.machines.cases import Case, Pair, cases, pairs
@@ -32,10 +33,13 @@ from estimator.host.cpu import cpu_name
 from planner.many_jobs.placers.catalogue import PLACERS
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
+from profiles.records import replace
 
 CLUSTER = "eight-machines"
-PAIR_S = 6.0
+PAIR_S = 5.0
 """About how long two jobs run beside each other."""
+BEHIND = (0.0, 0.25, 0.5, 0.75)
+"""By what part of an iteration the second of two jobs begins later: who sends when the other computes is chance."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", choices=MODELS, help="only this one")
     parser.add_argument("--workers", default=",".join(map(str, WORKERS)), help="of the jobs (default: %(default)s)")
     parser.add_argument("--rules", default=",".join(sorted(PLACERS)), help="of placement (default: all)")
+    parser.add_argument("--pairs", action="store_true", help="only the two jobs that share a NIC")
     parser.add_argument("--steps", type=int, default=3, help="iterations of each job (default: %(default)s)")
     parser.add_argument("--scale", type=float, default=0.002, help="of the links' rates (default: %(default)s)")
     parser.add_argument("--slow", type=float, default=4.0, help="how much slower the clock goes (default: %(default)s)")
@@ -53,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     nodes, scale = occupied(args.seed), Scale(rates=args.scale, slow=args.slow)
     models = (args.model,) if args.model else MODELS
-    jobs = cases(nodes, args.rules.split(","), models, [int(one) for one in args.workers.split(",")])
+    rules = [] if args.pairs else args.rules.split(",")
+    jobs = cases(nodes, rules, models, [int(one) for one in args.workers.split(",")])
     beside = pairs(nodes, models)
     cluster = load_cluster(str(CLUSTERS / f"{CLUSTER}.yaml"))
     print(f"{cpu_name()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}")
@@ -61,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = [*link_rounds(nodes.free), *(_run(case, scale, args.steps) for case in jobs)]
     for pair in beside:
         rounds += _pair_rounds(pair, scale)
+    each = 2 + len(BEHIND)
     with emulated_network(cluster, scale=scale.rates) as network:
         print(f"{network.note}; clock {scale.slow:g} times slower; {sum(nodes.free)} workers", flush=True)
         found = run_rounds(network, nodes.free, rounds, limit_s=args.limit)
@@ -71,14 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" {1e-6 / links.inside.s_per_byte:.0f} MB/s + {links.inside.alpha_s * 1e3:.2f} ms inside"
     )
     rows = [_row(case, took, cluster, links, scale) for case, took in zip(jobs, own, strict=True)]
-    print_rows(rows)
+    if rows:
+        print_rows(rows)
     pair_rows = [
-        row for at, pair in enumerate(beside) for row in _pair_rows(pair, others[3 * at : 3 * at + 3], links, scale)
+        row
+        for at, pair in enumerate(beside)
+        for row in _pair_rows(pair, others[each * at : each * (at + 1)], links, scale)
     ]
     print_pairs(pair_rows)
     for line in verdicts(rows, pair_rows):
         print(line)
-    print_paper(rows, nodes)
+    if rows:
+        print_paper(rows, nodes)
     if args.json:
         with args.json.open("a", encoding="utf-8") as lines:
             for value in (*(row.to_json() for row in rows), *(row.to_json() for row in pair_rows)):
@@ -117,13 +128,14 @@ def _row(case: Case, took: Round, cluster: Cluster, links: Links, scale: Scale) 
 
 
 def _pair_rounds(pair: Pair, scale: Scale) -> list[list[Run]]:
-    """Each job alone, then both."""
-    runs = []
+    """Each job alone, then both, the second one later and later."""
+    runs, about = [], []
     for job, computes in zip(pair.jobs, pair.computes, strict=True):
         slept_s = compute_s(job.model) * scale.slow if computes else 0.0
         elements = gradient_elements(job.model, scale)
         # About as long as the other one: what a job sends once, twice over, at the rate of a NIC.
         about_s = slept_s + 2 * 4 * elements / (1.25e10 * scale.rates)
+        about.append(about_s)
         runs.append(
             Run(
                 nodes=job.nodes,
@@ -134,13 +146,17 @@ def _pair_rounds(pair: Pair, scale: Scale) -> list[list[Run]]:
                 together=False,
             )
         )
-    return [[runs[0]], [runs[1]], runs]
+    first, second = runs
+    return [[first], [second], *([first, replace(second, delay_s=part * about[0])] for part in BEHIND)]
 
 
 def _pair_rows(pair: Pair, took: Sequence[Round], links: Links, scale: Scale) -> list[PairRow]:
-    """Both jobs, over the time in which both ran."""
-    both = took[2].jobs
-    end_s = min(job.spans_s[-1][1] for job in both)
+    """Both jobs, over the time in which both ran; the mean over when the second one began."""
+    both: tuple[list[float], list[float]] = ([], [])
+    for beside in took[2:]:
+        end_s = min(job.spans_s[-1][1] for job in beside.jobs)
+        for found, job in zip(both, beside.jobs, strict=True):
+            found.append(job.until(end_s))
     sizes = tuple(4 * gradient_elements(job.model, scale) for job in pair.jobs)
     slept = tuple(
         compute_s(job.model) * scale.slow if computes else 0.0
@@ -151,7 +167,8 @@ def _pair_rows(pair: Pair, took: Sequence[Round], links: Links, scale: Scale) ->
         PairRow(
             name=f"{pair.name}, {'first' if number == 0 else 'second'}",
             alone_s=took[number].jobs[0].until(float("inf")) / scale.slow,
-            measured_s=both[number].until(end_s) / scale.slow,
+            measured_s=mean(both[number]) / scale.slow,
+            range_s=(min(both[number]) / scale.slow, max(both[number]) / scale.slow),
             even_s=said[number].even_s / scale.slow,
             by_load_s=said[number].by_load_s / scale.slow,
         )

@@ -9,6 +9,7 @@ from estimator.communication.phases import Algorithm
 from profiles.records import dataclass
 
 PAPERS = ("elasticflow", "titan", "tiresias", "hived")
+SENDING_ONLY = " sending only"
 ORDERED, IN_NODE_ORDER, RING = "halving-doubling", "in node order", "ring"
 
 
@@ -69,7 +70,7 @@ def pairs(nodes: Occupied, models: Sequence[str]) -> list[Pair]:
     ]
     found += [
         Pair(
-            name=f"{heavy} and {other}, sending only",
+            name=f"{heavy} and {other},{SENDING_ONLY}",
             jobs=both("halving-doubling", heavy, other),
             computes=(False,) * 2,
         )

@@ -14,9 +14,6 @@ from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass, replace
 from profiles.vocabulary import Link
 
-_TURNS = 50
-"""Of a fixed point that is reached within a thousandth after ten."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -98,7 +95,8 @@ def slots_of(cluster: Cluster, nodes: Sequence[int]) -> tuple[DeviceSlot, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
     """Seconds of an iteration of a job beside another on one node's NIC: `even`, if the NIC is divided whenever two
-    jobs are there (as the simulator shares links); `by_load`, if only while the other one sends."""
+    jobs are there (as the simulator shares links between sites); `by_load`, by what the other one sends in the mean if
+    alone (as it shares NICs: `planner.many_jobs.simulation.seat_prices.SharedNetwork`)."""
 
     even_s: float
     by_load_s: float
@@ -114,8 +112,5 @@ def paired(
         sent_s = walked_s(links, jobs[job], sizes_bytes[job], dict.fromkeys(shared, share))
         return computes_s[job] + sent_s
 
-    by_load_s = [iteration_s(job, 1.0) for job in (0, 1)]
-    for _ in range(_TURNS):
-        sends = [1 - compute_s / took_s for compute_s, took_s in zip(computes_s, by_load_s, strict=True)]
-        by_load_s = [iteration_s(job, 1.0 + sends[1 - job]) for job in (0, 1)]
-    return [Paired(even_s=iteration_s(job, 2.0), by_load_s=by_load_s[job]) for job in (0, 1)]
+    sends = [1 - computes_s[job] / iteration_s(job, 1.0) for job in (0, 1)]
+    return [Paired(even_s=iteration_s(job, 2.0), by_load_s=iteration_s(job, 1.0 + sends[1 - job])) for job in (0, 1)]

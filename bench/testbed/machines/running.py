@@ -27,7 +27,7 @@ PROBES = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A job in a round: on which node each rank sits, what it sends and for how long it computes. `together`: its
-    ranks begin every iteration at the same time."""
+    ranks begin every iteration at the same time. `delay_s`: how much later than the round the job begins."""
 
     nodes: tuple[int, ...]
     algorithm: str
@@ -35,6 +35,7 @@ class Run:
     compute_s: float
     steps: int
     together: bool = True
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,7 @@ def _request(run: Run, taken: Sequence[int], free: Sequence[int]) -> dict[str, A
         "compute_s": run.compute_s,
         "steps": run.steps,
         "together": run.together,
+        "delay_s": run.delay_s,
     }
 
 

@@ -42,7 +42,8 @@ class Occupied:
 
     def ends(self, node: int) -> tuple[tuple[float, int], ...]:
         """When they end, and how many devices they hold."""
-        return ((3600.0 * (node + 1), self.held[node]),) if self.held[node] else ()
+        end_s = self.last_end_s(node)
+        return () if end_s is None else ((end_s, self.held[node]),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,9 @@ def place(rule: str, nodes: Occupied, model: str, workers: int) -> NodeCounts:
     request = Request(
         job=job, pool="pool", devices=workers, size=SIZE, now_s=0.0, predicted_end_s=7200.0, network=PLAIN
     )
-    found = make_placer(rule).place(nodes, request)
-    assert not isinstance(found, Later), "nobody said that it may wait"
-    return found
+    counts = make_placer(rule).place(nodes, request)
+    assert not isinstance(counts, Later), "nobody may wait here"
+    return counts
 
 
 def seat(counts: NodeCounts, model: str, algorithm: Algorithm, *, ordered: bool = True) -> Seated:

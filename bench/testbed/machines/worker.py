@@ -61,6 +61,8 @@ def _run(job: dict[str, Any], group: dist.ProcessGroup, rank: int) -> list[dict[
     vector = torch.zeros(job["elements"])
     communicate = ALGORITHMS[job["algorithm"]]
     found = []
+    dist.barrier(group)
+    sleep(job["delay_s"])
     for step in range(job["steps"] + 1):
         vector.fill_(float(ranks.index(rank)))
         if job["together"]:
