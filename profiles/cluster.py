@@ -66,6 +66,10 @@ class NodeGroup:
             expected=f"all, or a number from 0 to the group's {total} devices",
         )
 
+    def nic_bytes_per_s(self, fabric: Link) -> float:
+        """Return the line rate of one of a node's NICs at a fabric of such links, one direction."""
+        return min(self.nic_link.bandwidth_bytes_per_s, fabric.bandwidth_bytes_per_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:

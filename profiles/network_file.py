@@ -96,11 +96,7 @@ def read_network(
             expected = "nothing beside levels, which say it of each part"
             raise InputError(where=where, key=f"fabric.{name}", found=value, expected=expected)
     LIMITS.levels.check(len(fabric.levels), where=where, key="fabric.levels")
-    rates = [
-        group.nics * min(group.nic_link.bandwidth_bytes_per_s, link.bandwidth_bytes_per_s)
-        for group in nodes
-        for _ in range(group.count)
-    ]
+    rates = [group.nics * group.nic_bytes_per_s(link) for group in nodes for _ in range(group.count)]
     below = _Below(what="nodes", names=hosts or tuple(map(str, range(count))), nic_bytes_per_s=tuple(rates))
     written = fabric.levels if tree is None else _levels_of(tree, fabric.levels, count, hosts, where)
     if tree is not None and not hosts:

@@ -46,11 +46,7 @@ def read_wired_network(
         raise _wrong(where, "fabric.levels", "levels beside switches and cables", "one of them")
     wiring = reader.wiring(fabric.topology)
     LIMITS.cables.check(_rows(wiring), where=where, key=KEY)
-    rates = [
-        group.nics * min(group.nic_link.bandwidth_bytes_per_s, link.bandwidth_bytes_per_s)
-        for group in nodes
-        for _ in range(group.count)
-    ]
+    rates = [group.nics * group.nic_bytes_per_s(link) for group in nodes for _ in range(group.count)]
     try:
         levels = levels_of(wiring, rates)
     except InputError as error:

@@ -102,8 +102,7 @@ def wires_of(site: Site) -> Wires:
     """Return the wires of a site: line rates, not what copies reach of them."""
     names = list(site.network.hosts) or [f"node{number}" for number in range(sum(group.count for group in site.nodes))]
     nics = np.array([group.nics for group in site.nodes for _ in range(group.count)])
-    rates = np.array([nic_bytes_per_s(site, group) for group in range(len(site.nodes))])
-    rate = np.repeat(rates, [group.count for group in site.nodes])
+    rate = np.array([group.nic_bytes_per_s(site.fabric_link) for group in site.nodes for _ in range(group.count)])
     wiring = site.network.wiring
     if isinstance(wiring, Clos):
         return _clos(wiring, names, nics, rate)
@@ -112,11 +111,6 @@ def wires_of(site: Site) -> Wires:
     if isinstance(wiring, Wired):
         return _wired(wiring, names, nics * rate)
     return _tree(site.network, names, nics * rate)
-
-
-def nic_bytes_per_s(site: Site, group: int) -> float:
-    """Return the line rate of one NIC of a group of nodes at the site's fabric."""
-    return min(site.nodes[group].nic_link.bandwidth_bytes_per_s, site.fabric_link.bandwidth_bytes_per_s)
 
 
 def _clos(clos: Clos, names: list[str], nics: Integers, nic_rate: Floats) -> Wires:

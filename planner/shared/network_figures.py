@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator.network.figures import equal_ways, halves_bytes_per_s, tier_figures
-from estimator.network.wires import nic_bytes_per_s, wires_of
+from estimator.network.wires import wires_of
 from profiles.cluster import Cluster, Site
 from profiles.errors import InputError
 from profiles.host_lists import fold_hosts
@@ -17,7 +17,7 @@ def describe_site_network(site: Site, between: Sequence[str] = ()) -> dict[str, 
     """Return what `network show --json` says of a site, with the ways from one of two nodes to the other."""
     wires, network = wires_of(site), site.network
     nodes = [group.count for group in site.nodes]
-    nics = sum(group.count * group.nics * nic_bytes_per_s(site, number) for number, group in enumerate(site.nodes))
+    nics = sum(group.count * group.nics * group.nic_bytes_per_s(site.fabric_link) for group in site.nodes)
     halves = halves_bytes_per_s(wires)
     first, second = _between(site, between, wires.nodes)
     ways, cables = equal_ways(wires, first, second)

@@ -43,11 +43,7 @@ def tree_of_nodes(site: Site, nodes: Sequence[int]) -> TreeShape:
     where no price depends on it."""
     if site.network.is_flat and site.network.most_oversubscribed == 1:
         return ()
-    rates = [
-        group.nics * min(group.nic_link.bandwidth_bytes_per_s, site.fabric_link.bandwidth_bytes_per_s)
-        for group in site.nodes
-        for _ in range(group.count)
-    ]
+    rates = [group.nics * group.nic_bytes_per_s(site.fabric_link) for group in site.nodes for _ in range(group.count)]
     shapes = []
     below: Sequence[int] = tuple(nodes)
     for level, row in zip(site.network.levels, site.network.part_of_node, strict=True):

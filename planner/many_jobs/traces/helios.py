@@ -12,7 +12,7 @@ from __future__ import annotations
 from sys import intern
 from typing import TextIO
 
-from planner.many_jobs.traces.cells import BLANK, BadCell, date_s, number, status_of, whole
+from planner.many_jobs.traces.cells import BadCell, date_s, number, status_of, whole
 from planner.many_jobs.traces.collect import NEVER_RAN, NO_GPUS, UNFINISHED, Collector
 from planner.many_jobs.traces.lines import Table
 from planner.many_jobs.traces.records import Trace, TraceRow
@@ -26,18 +26,7 @@ _RUNNING = frozenset({"running", "pending", "suspended", "requeued"})
 
 def read(text: TextIO, into: Collector) -> Trace:
     """The trace; InputError where its header, or (unless lenient) a line, is wrong."""
-    table = Table(text, into, form="csv")
-    places = table.read_header(COLUMNS, REQUIRED)
-
-    absent = len(table.header)
-    order = [places.get(name, absent) for name in COLUMNS]
-
-    def parse(line: int, cells: list[str]) -> None:
-        cells.append("")
-        _add(line, ["" if cells[place] in BLANK else cells[place] for place in order], into)
-
-    table.each(len(table.header), parse, wanted="as the header has")
-    ignored = tuple(name for name in table.header if name not in places)
+    ignored = Table(text, into, form="csv").each_of(COLUMNS, REQUIRED, lambda line, cells: _add(line, cells, into))
     return into.trace("helios", ignored=ignored)
 
 

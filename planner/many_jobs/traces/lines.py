@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, cast
 
-from planner.many_jobs.traces.cells import BadCell
+from planner.many_jobs.traces.cells import BLANK, BadCell
 from planner.many_jobs.traces.collect import Collector
 from profiles.errors import InputError
 from profiles.limits import LIMITS, UNPACKED_FREELY_BYTES
@@ -116,6 +116,22 @@ class Table:
                     f"no column {name!r} in the header ({shown})", "columns " + ", ".join(required), line=1
                 )
         return {name: place for place, name in enumerate(self.header) if name in columns}
+
+    def each_of(
+        self, columns: Sequence[str], required: Sequence[str], parse: Callable[[int, list[str]], None]
+    ) -> tuple[str, ...]:
+        """Read the header and call `parse` with line number and the cells of `columns`, in their order, of each row: ""
+        where a cell says nothing, or the column is not there. Return the names of the columns that are not known."""
+        places = self.read_header(columns, required)
+        width = len(self.header)
+        order = [places.get(name, width) for name in columns]
+
+        def pick(line: int, cells: list[str]) -> None:
+            cells.append("")
+            parse(line, ["" if cells[place] in BLANK else cells[place] for place in order])
+
+        self.each(width, pick, wanted="as the header has")
+        return tuple(name for name in self.header if name not in places)
 
     def each(self, width: int, parse: Callable[[int, list[str]], None], *, wanted: str) -> None:
         """Call `parse` with line number and cells of each row that is not blank; what it finds malformed, and lines
