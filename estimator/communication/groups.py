@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
 from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from estimator.communication.levels import Level, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
@@ -39,7 +35,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class Place:
     """One rank. `box` is what has NICs of its own: the rank's node, or its island where that spans nodes."""
 
     slot: DeviceSlot
@@ -50,11 +46,11 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Box:
+class Box:
     """What the group has in one box: `ranks`, `nodes`, and bytes/s through the NICs for it alone and for all
     groups like it, of which the box can host `hosted`."""
 
-    place: _Place
+    place: Place
     ranks: int
     nodes: tuple[int, ...]
     bandwidth_bytes_per_s: float
@@ -117,7 +113,7 @@ def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     nodes: defaultdict[Hashable, set[int]] = defaultdict(set)
     on_site: defaultdict[str, set[int]] = defaultdict(set)
     for slot in slots:
-        place = _locate(cluster, slot)
+        place = locate(cluster, slot)
         islands[place.box, place.island, slot.site, slot.group] += 1
         nodes[place.box].add(slot.node)
         on_site[slot.site].add(slot.node)
@@ -135,13 +131,13 @@ def describe_unshared(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
     """Return the group of `slots` with nothing said of uplinks that several nodes share. Raise as `describe_group`."""
     slots = tuple(slots)
     _check_distinct(slots)
-    places = [_locate(cluster, slot) for slot in slots]
-    boxes = _boxes(places)
-    _check_nics(cluster, boxes)
+    places = [locate(cluster, slot) for slot in slots]
+    boxes = boxes_of(places)
+    check_nics(cluster, boxes)
     builders: tuple[Callable[[int], Level], ...] = (
         lambda members: slowest_level("island", (place.node_group.island_link for place in places), members),
         lambda members: slowest_level("host", (place.node_group.host_link for place in places), members),
-        lambda _: _fabric(boxes),
+        lambda _: fabric_level(boxes),
         lambda _: _site(cluster, places, boxes),
     )
     ladder: tuple[list[Hashable], ...] = (
@@ -186,7 +182,7 @@ def _check_distinct(slots: tuple[DeviceSlot, ...]) -> None:
 
 def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
     """Return what decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
-    places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
+    places = [locate(cluster, slot) for slot in (first_slot, second_slot)]
     first, second = ((place.island, place.box) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
     site = places[0].site
@@ -202,7 +198,8 @@ def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) 
     )
 
 
-def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
+def locate(cluster: Cluster, slot: DeviceSlot) -> Place:
+    """Return where a slot is: its site, its kind of node, and which box and island it is in."""
     site = cluster.site(slot.site)
     node_group = site.nodes[slot.group]
     box: Hashable = (slot.site, slot.node)
@@ -211,135 +208,12 @@ def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
         first_node = sum(group.count for group in site.nodes[: slot.group])
         number = (slot.node - first_node) * node_group.devices + slot.index
         box = island = (slot.site, "island", slot.group, number // node_group.island_size)
-    return _Place(slot=slot, node_group=node_group, site=site, island=island, box=box)
+    return Place(slot=slot, node_group=node_group, site=site, island=island, box=box)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Slots `start`, `start + stride`, ... of a cluster of equal nodes, `size` of them: by node that has any, how many,
-    and by kind of node (the slots of it that are taken, as a bit mask) how many nodes are of it."""
-
-    nodes: NDArray[np.int64]
-    ranks_on_node: NDArray[np.int64]
-    kinds: tuple[tuple[int, int], ...]
-
-
-def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
-    """Return where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
-    return _lay_out(cluster.sites[0].nodes[0].devices, start, stride, size)
-
-
-@lru_cache(maxsize=8192)
-def _lay_out(devices: int, start: int, stride: int, size: int) -> Run:
-    places = start + stride * np.arange(size, dtype=np.int64)
-    nodes, first = np.unique(places // devices, return_index=True)
-    masks = np.add.reduceat(np.left_shift(np.int64(1), places % devices), first)
-    kinds, counts = np.unique(masks, return_counts=True)
-    return Run(
-        nodes=nodes,
-        ranks_on_node=np.diff(np.append(first, size)),
-        kinds=tuple(zip(kinds.tolist(), counts.tolist(), strict=True)),
-    )
-
-
-def run_key(cluster: Cluster, run: Run) -> Hashable:
-    """Return what decides what `describe_run` says of a run: equal keys, equal groups."""
-    site = cluster.sites[0]
-    island_size = site.nodes[0].island_size
-    alike = Counter[tuple[int, ...]]()
-    for mask, count in run.kinds:
-        alike[_ranks_of_islands(mask, island_size)] += count
-    return frozenset(alike.items()), _ways_above(site, int(run.nodes[0]), int(run.nodes[-1]))
-
-
-@lru_cache(maxsize=4096)
-def _ranks_of_islands(mask: int, island_size: int) -> tuple[int, ...]:
-    """How many slots of each island of a node are taken, of those that have any, fewest first."""
-    taken = Counter(index // island_size for index in range(mask.bit_length()) if mask >> index & 1)
-    return tuple(sorted(taken.values()))
-
-
-def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, size: int) -> Hashable:
-    """Return what decides the group of slots `first`, `first + stride`, ... (`size` of them) of the `ranks` slots from
-    `start` on, and how busy its nodes are: equal keys, equal groups, on a cluster whose nodes are all of one kind."""
-    site = cluster.sites[0]
-    group = site.nodes[0]
-    places = start + first + stride * np.arange(size, dtype=np.int64)
-    on_nodes = places // group.devices
-    nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
-    taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
-    busy = int((-(-taken // ranks_on_node)).max())
-    ways_above = _ways_above(site, int(nodes[0]), int(nodes[-1]))
-    if group.island_size > group.devices:
-        outer, inner = places // group.island_size, on_nodes
-    else:
-        outer, inner = on_nodes, places % group.devices // group.island_size
-    most = int(inner.max()) + 1
-    parts, ranks_in_part = np.unique(outer * most + inner, return_counts=True)
-    _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
-    ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
-    boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, ways_above, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
-
-
-def describe_run(cluster: Cluster, run: Run) -> Group:
-    """Return what `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within
-    nodes."""
-    site = cluster.sites[0]
-    group = site.nodes[0]
-    islands: Counter[int] = Counter()  # Ranks of an island, and how many islands have as many.
-    on_box: Counter[tuple[int, int]] = Counter()  # Islands and ranks of a node.
-    for mask, count in run.kinds:
-        taken = [index // group.island_size for index in range(group.devices) if mask >> index & 1]
-        inside = Counter(taken)
-        for ranks in inside.values():
-            islands[ranks] += count
-        on_box[len(inside), len(taken)] += count
-    ends = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
-    place = _locate(cluster, ends)
-    boxes = [
-        replace(box, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
-        for ranks in sorted({ranks for _, ranks in on_box})
-        for box in _boxes([place] * ranks)
-    ]
-    if on_box.total() > 1:
-        # One box alone reaches nobody; several kinds of them are one box each here.
-        _check_nics(cluster, [*boxes, *boxes])
-    levels: list[Level] = []
-
-    def add(level: Level, members: Counter[int], ranks_inside: int) -> None:
-        parts = members.total()
-        total = sum(count * many for count, many in members.items())
-        levels.append(
-            replace(
-                level,
-                members=max(members),
-                ranks_inside=ranks_inside,
-                crossings=level.crossings * parts or total - parts,
-            )
-        )
-
-    islands_of_box = Counter[int]()
-    ranks_of_box = Counter[int]()
-    for (inner, ranks), count in on_box.items():
-        islands_of_box[inner] += count
-        ranks_of_box[ranks] += count
-    if max(islands) > 1:
-        add(slowest_level("island", [group.island_link], max(islands)), islands, 1)
-    if max(islands_of_box) > 1:
-        add(slowest_level("host", [group.host_link], max(islands_of_box)), islands_of_box, max(islands))
-    if on_box.total() > 1:
-        add(_fabric(boxes), Counter({on_box.total(): 1}), max(ranks_of_box))
-    return Group(
-        ranks=int(run.ranks_on_node.sum()),
-        nodes=len(run.nodes),
-        even=len(islands) == len(islands_of_box) == len(ranks_of_box) == 1,
-        levels=tuple(levels),
-    )
-
-
-def _boxes(places: list[_Place]) -> list[_Box]:
-    by_box: dict[Hashable, list[_Place]] = {}
+def boxes_of(places: list[Place]) -> list[Box]:
+    """Return the boxes that these places are in, each once."""
+    by_box: dict[Hashable, list[Place]] = {}
     for place in places:
         by_box.setdefault(place.box, []).append(place)
     boxes = []
@@ -352,7 +226,7 @@ def _boxes(places: list[_Place]) -> list[_Box]:
         # (8 B200 behind 63 GB/s each send 47.7 GB/s: C00403, stas00/ml-engineering).
         host = place.node_group.host_link.bandwidth_bytes_per_s
         boxes.append(
-            _Box(
+            Box(
                 place=place,
                 ranks=ranks,
                 nodes=nodes,
@@ -374,7 +248,8 @@ def _nic_bytes_per_s(node_group: NodeGroup, site: Site) -> float:
     return min(effective(node_group.nic_link), effective(site.fabric_link))
 
 
-def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
+def check_nics(cluster: Cluster, boxes: list[Box]) -> None:
+    """Raise InputError where one of several boxes has no NIC to reach the others by."""
     without = next((box.place for box in boxes if box.place.node_group.nics < 1), None)
     if without is not None and len(boxes) > 1:
         raise InputError(
@@ -385,12 +260,13 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
-def _ways_above(site: Site, first: int, last: int) -> Hashable:
-    """Which levels of a tree that repeats two nodes of a site, and with them all between, share a part of."""
+def ways_above(site: Site, first: int, last: int) -> Hashable:
+    """Return which levels of a tree that repeats two nodes of a site, and with them all between, share a part of."""
     return tuple(row[first] == row[last] for row in site.network.part_of_node)
 
 
-def _fabric(boxes: list[_Box]) -> Level:
+def fabric_level(boxes: list[Box]) -> Level:
+    """Return the level that joins boxes of one site, or of each of several, by their NICs."""
     nodes_by_site: defaultdict[str, set[int]] = defaultdict(set)
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
@@ -409,7 +285,7 @@ def _fabric(boxes: list[_Box]) -> Level:
     )
 
 
-def _site(cluster: Cluster, places: Sequence[_Place], boxes: list[_Box]) -> Level:
+def _site(cluster: Cluster, places: Sequence[Place], boxes: list[Box]) -> Level:
     """Sites joined by a ring in the order of the ranks (see `estimator.communication.site_routes`), whose links all
     crossing groups share. The level's name is the thinnest link's two sites."""
     through_nics: defaultdict[str, float] = defaultdict(float)

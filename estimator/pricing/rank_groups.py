@@ -9,19 +9,9 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.communication.algorithms import algorithm_lines
-from estimator.communication.groups import (
-    Group,
-    Run,
-    describe_group,
-    describe_run,
-    describe_unshared,
-    group_key,
-    lay_out,
-    run_key,
-    seat_key,
-    with_above,
-)
+from estimator.communication.groups import Group, describe_group, describe_unshared, group_key, with_above
 from estimator.communication.renumbered import SlotRun
+from estimator.communication.runs import Run, describe_run, lay_out, run_key, seat_key
 from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.company import Company
 from estimator.pricing.recipe import StageSetup
