@@ -10,6 +10,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import GradDType, Recipe, Setup
 from estimator.pricing.software import GENERIC, load_framework
 from profiles.cluster import Cluster, NodeGroup, map_groups
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
@@ -122,7 +123,7 @@ def _other_recipes(setup: Setup, recipe: Recipe) -> Iterator[tuple[str, str, str
         yield "no communication beside compute", "--overlap", "dp", replace(recipe, overlap=frozenset({"dp"}))
     for batch in (recipe.global_batch // 2, 2 * recipe.global_batch):
         rounds = len(setup.stages) if len(setup.stages[0].chunks) > 1 else 1
-        if batch and batch % (setup.micro_batch * rounds) == 0:
+        if 0 < batch <= LIMITS.samples.most and batch % (setup.micro_batch * rounds) == 0:
             changed = replace(recipe, global_batch=batch)
             yield f"global batch {recipe.global_batch} samples", "--global-batch", str(batch), changed
     if recipe.seq_len > 1:

@@ -13,6 +13,7 @@ from planner.one_job.explicit.effects import LEAST_TOLD, MOST_TOLD, Effect, assu
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
 from planner.shared.options.estimate import EstimateOptions
+from profiles.limits import LIMITS
 from profiles.vocabulary import Infeasible
 
 PLAN: dict[str, Any] = {"tp": 2, "pp": 2, "zero": 1, "recompute": "none", "micro_batch": 1, "sequence_parallel": True}
@@ -98,3 +99,10 @@ def test_a_setup_that_cannot_be_is_left_out() -> None:
     assert isinstance(evaluation, Evaluation)
     refused = Infeasible(reason="not here", lacking="support")
     assert assumption_effects(request.setups[0], evaluation, request.assumptions, lambda _: refused) == ()
+
+
+@pytest.mark.parametrize("batch", [LIMITS.samples.most, LIMITS.samples.most // 2 + 1])
+def test_no_effect_of_a_batch_that_nobody_may_ask_for(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    effects = _effects(monkeypatch, global_batch=batch, tp=8, pp=1)
+    alternative = effects["--global-batch"].alternative if "--global-batch" in effects else str(batch)
+    assert int(alternative) <= LIMITS.samples.most
