@@ -17,7 +17,7 @@ MEMORY_NAMES = {
     "communication_bytes": "buffers of collectives",
     "reserve_bytes": "reserve",
 }
-FIT_NAMES = "Safe: the whole interval of memory fits; tight: a part of it; risky: little of it."
+FIT_NAMES = "Memory is safe where (almost) all of its interval fits, tight where a part of it does."
 
 
 def describe_interval() -> str:

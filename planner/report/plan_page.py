@@ -17,7 +17,9 @@ from planner.shared.words import TIME_NAMES, format_bytes, format_seconds, perce
 GIB = 2**30
 
 
-def plan_page(answer: Mapping[str, Any], *, timeline: Timeline | None, commands: Sequence[tuple[str, str]] = ()) -> Page:
+def plan_page(
+    answer: Mapping[str, Any], *, timeline: Timeline | None, commands: Sequence[tuple[str, str]] = ()
+) -> Page:
     """Return the page of what `plan --json` or `estimate --plan --json` prints.
 
     Args:
@@ -26,29 +28,34 @@ def plan_page(answer: Mapping[str, Any], *, timeline: Timeline | None, commands:
         commands: titles and texts to be copied.
     """
     plan = answer.get("plan", answer)
-    estimate = plan["estimate"]
-    sections = [*_time(plan, timeline), *_memory(plan, timeline), *_stages(plan, answer)]
-    if answer.get("explanation"):
-        sections += [_others(plan, answer["explanation"]), _changes(answer["explanation"]), _why(answer["explanation"])]
-    sections += [_cluster(plan, answer.get("explanation")), _basis(plan, answer)]
+    sections = list(plan_sections(answer, timeline=timeline))
     if commands:
-        sections.append(
-            Section(
-                name="run",
-                title="Run it",
-                parts=tuple(Command(title=title, text=text) for title, text in commands),
-            )
-        )
+        copied = tuple(Command(title=title, text=text) for title, text in commands)
+        sections.append(Section(name="run", title="Run it", parts=copied))
     types = " and ".join(sorted({stage["device"] for stage in plan["stages"]}))
     length = f" of {plan['model']['seq_len']:,} tokens" if plan["model"]["seq_len"] else ""
     return Page(
         title=f"{plan['model']['name']} on {plan['cluster']}",
         subtitle=f"{plan['batch']['global_batch']:,} samples{length} an iteration on {len(plan['devices'])} {types}",
-        facts=(*headline_facts(estimate, len(plan["devices"])), *_cost(answer)),
+        facts=(*headline_facts(plan["estimate"], len(plan["devices"])), *_cost(answer)),
         sections=tuple(sections),
         notes=(f"{describe_interval()} {FIT_NAMES}",),
         answer=answer,
     )
+
+
+def plan_sections(answer: Mapping[str, Any], *, timeline: Timeline | None) -> Iterator[Section]:
+    """Yield all that is said of a plan below its first figures."""
+    plan, explanation = answer.get("plan", answer), answer.get("explanation")
+    yield from _time(plan, timeline)
+    yield from _memory(plan, timeline)
+    yield from _stages(plan)
+    if explanation:
+        yield _others(plan, explanation)
+        yield _changes(explanation)
+        yield _why(explanation)
+    yield _cluster(plan, explanation)
+    yield _basis(plan, answer)
 
 
 def _cost(answer: Mapping[str, Any]) -> Iterator[Fact]:
@@ -135,7 +142,7 @@ def _memory(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Sect
     yield Section(name="memory", title="Memory", parts=tuple(parts))
 
 
-def _stages(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[Section]:
+def _stages(plan: Mapping[str, Any]) -> Iterator[Section]:
     stages, batch = plan["stages"], plan["batch"]
     degrees = [name for name in ("dp", "tp", "cp", "ep", "etp") if any(stage[name] > 1 for stage in stages)] or ["dp"]
     rows = tuple(
@@ -187,7 +194,8 @@ def _others(plan: Mapping[str, Any], explanation: Mapping[str, Any]) -> Section:
     rows = [best, *others]
     for row in rows:
         row["front"] = not any(
-            (other["s"] <= row["s"] and other["GiB"] <= row["GiB"]) and (other["s"], other["GiB"]) != (row["s"], row["GiB"])
+            (other["s"] <= row["s"] and other["GiB"] <= row["GiB"])
+            and (other["s"], other["GiB"]) != (row["s"], row["GiB"])
             for other in rows
         )
     table = Table(
@@ -209,7 +217,14 @@ def _others(plan: Mapping[str, Any], explanation: Mapping[str, Any]) -> Section:
         title="Time against memory: this plan, runners-up, and the line of those that none beats in both",
         about="A point for each plan by seconds of an iteration and memory of a rank",
         spec=points(
-            rows, x="s", y="GiB", x_unit="seconds of an iteration", y_unit="GiB of a rank", name="plan", kind="is", front=True
+            rows,
+            x="s",
+            y="GiB",
+            x_unit="seconds of an iteration",
+            y_unit="GiB of a rank",
+            name="plan",
+            kind="is",
+            front=True,
         ),
     )
     return Section(name="others", title="Other plans", parts=(chart, table))
@@ -262,7 +277,9 @@ def _cluster(plan: Mapping[str, Any], explanation: Mapping[str, Any] | None) -> 
     if links:
         whole = plan["estimate"]["iteration_time_s"]
         rows = [
-            {"link": f"{each['axis']} over {each['link']}", "share": each["seconds"] / whole} for each in links if each["link"]
+            {"link": f"{each['axis']} over {each['link']}", "share": each["seconds"] / whole}
+            for each in links
+            if each["link"]
         ]
         parts.append(
             Chart(
@@ -287,7 +304,8 @@ def _basis(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Section:
     effects = (answer.get("explanation") or {}).get("assumption_effects") or answer.get("effects") or ()
     if effects:
         rows = [
-            {"assumed": f"{each['assumed']}; with {each['alternative']}", "time": each["time_ratio"] - 1} for each in effects
+            {"assumed": f"{each['assumed']}; with {each['alternative']}", "time": each["time_ratio"] - 1}
+            for each in effects
         ]
         parts.append(
             Chart(

@@ -7,8 +7,6 @@ from typing import Any
 
 from profiles.records import dataclass
 
-Cell = str | int | float | None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
@@ -32,7 +30,8 @@ class Table:
     def figures(self) -> tuple[bool, ...]:
         """Of each column whether it holds figures."""
         return tuple(
-            bool(self.rows) and all(row[place].lstrip("+-")[:1].isdigit() or row[place] in ("", "-") for row in self.rows)
+            bool(self.rows)
+            and all(row[place].lstrip("+-")[:1].isdigit() or row[place] in ("", "-") for row in self.rows)
             for place in range(len(self.columns))
         )
 
