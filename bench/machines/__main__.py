@@ -1,6 +1,7 @@
 """Partly used machines: Titan's simulated experiments, the paper's figures beside ours, and how fast the rules are.
 
     python -m bench.machines traces --data DIR [--trace philly|lingjun] [--head N] [--rules A,B] [--seed 0]
+        [--defragment SECONDS] [--restart 60] [--ends stated|none]
     python -m bench.machines loads --data DIR [--trace ...] [--nodes 512] [--head N] [--loads 0.6,0.8,0.9,0.98]
         [--sizes traced,uniform,powers] [--seeds 5] [--rules A,B] [--keep FILE]
     python -m bench.machines speed [--rules A,B]
@@ -17,6 +18,7 @@ import argparse
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.machines.gap import measure_gap
@@ -28,6 +30,7 @@ from estimator.host.cpu import cpu_name
 from planner.many_jobs.placers.catalogue import PLACERS
 from planner.many_jobs.placers.within_bandwidth import Reading
 from planner.many_jobs.traces.read import read_trace
+from planner.shared.options.simulate import RESTART_S
 
 TRACES = {"philly": "philly.csv.gz", "lingjun": "crux_lingjun2023.csv.gz"}
 PAPER = {
@@ -48,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--head", type=int)
     parser.add_argument("--rules", default=",".join(sorted(PLACERS)))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--defragment", type=float, help="of traces: rules may move jobs every so many seconds")
+    parser.add_argument("--restart", type=float, default=RESTART_S, help="of traces (default: %(default)s)")
+    parser.add_argument("--ends", choices=("stated", "none"), default="stated", help="of traces: are they known?")
     parser.add_argument("--clusters", type=int, default=300)
     parser.add_argument("--nodes", type=int, default=NODES, help="of loads (default: %(default)s)")
     parser.add_argument("--loads", default="0.6,0.8,0.9,0.98", help="default: %(default)s")
@@ -68,24 +74,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.experiment == "loads":
         _print_loads(rules, options)
         return
-    _print_traces(rules, options.data / TRACES[options.trace], options.seed, options.head)
+    _print_traces(rules, options)
 
 
-def _print_traces(rules: Sequence[str], path: Path, seed: int, head: int | None) -> None:
-    jobs = read_jobs(path, seed, head)
+def _print_traces(rules: Sequence[str], options: argparse.Namespace) -> None:
+    path = options.data / TRACES[options.trace]
+    jobs = read_jobs(path, options.seed, options.head)
+    if options.ends == "none":
+        jobs = [replace(job, duration_s=0.0) for job in jobs]
     print(f"{len(jobs)} jobs of {path.name} on {NODES} nodes of {SIZE}, first come, first served\n")
     print(
         "| rule | nodes in use | over the least | machine-hours | fragments | traffic, K | in node order | scattered"
-        " | waited | run, s | a placement, p99, us | paper: nodes, fragments, GB |"
+        " | waited | moves, device-hours | run, s | a placement, p99, us | paper: nodes, fragments, GB |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for rule in rules:
-        found = replay(jobs, rule)
+        found = replay(jobs, rule, defragment_s=options.defragment, restart_s=options.restart)
         paper = ", ".join("-" if value is None else str(value) for value in PAPER.get(rule, ()))
         print(
             f"| {rule} | {found.nodes:.1f} | {found.nodes / found.least - 1:.1%} | {found.machine_hours:,.0f} |"
             f" {found.fragmentation:.1%} | {found.traffic:.1f} | {found.traffic_in_node_order:.1f} |"
-            f" {found.scattered:.1%} | {found.waited} | {found.simulation_s:.1f} |"
+            f" {found.scattered:.1%} | {found.waited} | {found.moves}, {found.moves_device_hours:.1f} |"
+            f" {found.simulation_s:.1f} |"
             f" {found.placement_mean_s * 1e6:.0f}, {found.placement_p99_s * 1e6:.0f} | {paper} |",
             flush=True,
         )

@@ -20,6 +20,7 @@ from planner.many_jobs.simulation.apart import simulate_apart
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
+from planner.many_jobs.simulation.moving import check_moving
 from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.seat_shapes import uplinks_of_pools
@@ -295,6 +296,7 @@ def run_request(
         round_s=options.round_s,
         restart_s=options.restart_s,
         storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,
+        defragment_s=options.defragment,
         failures=read_failure_option(options.failures, seed=options.seed),
         checkpoint_interval_s=options.checkpoint_interval_s,
         until_s=options.until_s,
@@ -343,7 +345,7 @@ def _try_code(options: ReplayOptions) -> None:
         try_apart(makers)
     else:
         makers.policy(None)
-        makers.placer(None)
+        check_moving(makers.placer(None), options.defragment)
 
 
 def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:

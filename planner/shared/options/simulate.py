@@ -152,6 +152,10 @@ class ReplayOptions(CodeOptions, TraceOptions):
             " NICs and uplinks; none: what the Cell says, wherever the job sits (default: %(default)s)"
         ),
     ] = "none"
+    defragment: Annotated[
+        float | None,
+        RUN("every S seconds the rule of placement may move running jobs, each of which restarts", "S", ROUND),
+    ] = None
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
