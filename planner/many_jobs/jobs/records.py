@@ -172,6 +172,14 @@ class JobState(Protocol):
     @property
     def restarts(self) -> int: ...
     @property
+    def iteration_now_s(self) -> float | None:
+        """Seconds of an iteration where it sits, beside those who share something with it now; None while it waits."""
+
+    @property
+    def iteration_alone_s(self) -> float | None:
+        """Seconds of an iteration where it sits if all others were gone; None while it waits."""
+
+    @property
     def placement(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
         """Where it runs: of each pool its nodes, each with its devices there as bits; empty while it waits."""
 
@@ -255,6 +263,10 @@ class View(Protocol):
     def reservations(self) -> Mapping[str, Reservation]:
         """The zones, by the id of the job that each is for. One ends when its job starts, ends or is cancelled, and at
         its `until_s`."""
+
+    def neighbours(self, id_: str) -> Collection[str]:
+        """Ids of the running jobs that share something with this one now: a node's NICs, a cable, a link between
+        sites. Empty where nothing is shared, and of a job that does not run."""
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration of the job really takes under a grant; None where it does not fit."""

@@ -25,6 +25,7 @@ from planner.many_jobs.scheduling.cell_book import EstimatedCells, SeatKey
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_shapes import PartLevel, PoolSeats, Shape, seats_of_pools, takes_of
 from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster, DeviceSlot, map_groups
 from profiles.records import dataclass, replace
@@ -181,7 +182,7 @@ class _Use:
     there_bytes_per_s: float
 
 
-class SharedNetwork:
+class SharedNetwork(SharedAmounts):
     """`planner.many_jobs.simulation.settings.Sharing` of nodes' NICs, and of the uplinks of the network's parts.
 
     A job on several nodes sends over its own NICs, one for each device as far as they go, for the share of its

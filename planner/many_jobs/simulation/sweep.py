@@ -54,6 +54,12 @@ MEANS = (
     "device_hours_as_printed",
     "revenue_per_machine_hour",
     "revenue_as_printed",
+    "slowdown_by_others_mean",
+    "slowdown_by_others_max",
+    "contended_hours",
+    "lost_to_others_hours",
+    "gpu_utilization_mean",
+    "work_flops_per_s",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
