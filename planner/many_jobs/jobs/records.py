@@ -52,7 +52,8 @@ class Job:
     """A job as it was submitted. `devices` of `pool` are what it asked for (its N_G); `iterations` its work, fixed
     before any policy runs. `duration_s` is what the trace says it took. `deadline_s` is a time of day like `submit_s`,
     not a span. Higher `priority` goes first. `checkpoint_bytes` are written and read at every restart. `planned`: it
-    was announced before. `preemptible`: it agreed to be suspended for others."""
+    was announced before. `preemptible`: it agreed to be suspended for others. `hosts`: where it sat in its trace, in
+    the order of its ranks, with how many devices on each."""
 
     id: str
     submit_s: float
@@ -69,6 +70,7 @@ class Job:
     # Not among what names a job in a checkpoint, which has them apart: jobs without them are what they always were.
     planned: Announcement | None = field(default=None, repr=False)
     preemptible: bool = field(default=False, repr=False)
+    hosts: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

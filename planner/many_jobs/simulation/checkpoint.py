@@ -88,6 +88,8 @@ def fingerprint(run: RunState) -> str:
         digest.update(repr(job).encode())
         if job.planned is not None or job.preemptible:
             digest.update(repr((job.planned, job.preemptible)).encode())
+        if job.hosts:
+            digest.update(repr(job.hosts).encode())
     return digest.hexdigest()
 
 

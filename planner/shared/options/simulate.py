@@ -28,7 +28,7 @@ from profiles.limits import LIMITS
 from profiles.numerals import read_whole
 from profiles.records import dataclass
 
-TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "sacct"]
+TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "lingjun", "sacct"]
 Fractional = Literal["round-up", "refuse"]
 Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]
