@@ -21,6 +21,7 @@ start. `model` (llama_30b, gpt, ...; mostly unknown) is a word, no model of the 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -136,7 +137,7 @@ def _gigabytes(text: str) -> float:
         raise BadCell("RES.memory", repr(text)[:60], "a quantity such as 1600Gi")
     unit = match[2] or ""
     power = " KMGTP".index(unit[0]) if unit else 0
-    return float(match[1]) * (1024.0 if unit.endswith("i") else 1000.0) ** float(power) / 1e9
+    return float(match[1]) * math.pow(1024 if unit.endswith("i") else 1000, power) / 1e9
 
 
 def _time_s(cell: str, key: str) -> float | None:
