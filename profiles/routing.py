@@ -39,15 +39,17 @@ class KnownPath:
 
 @dataclass(frozen=True, kw_only=True)
 class Routing:
-    """How a fabric chooses among equal ways.
+    """How a fabric chooses among equal ways; of `kind` None, as its links and its shape do by themselves.
 
     `ecmp`: every switch by itself, by a hash of addresses, protocol and ports; a vendor's hash is not published, so
     that a family and a `seed` are a guess. `spray`: every packet anew, in equal shares over all. `infiniband`: by
     destination alone, up and then down, as a subnet manager spreads destinations over the ways up. `dimension-order`:
-    in a torus, along one dimension after the other. `paths` come before all of that.
+    in a torus, along one dimension after the other. `paths` come before all of that; `addresses` are what hosts and
+    switches answer under, (address, name).
     """
 
-    kind: RoutingKind = "ecmp"
+    kind: RoutingKind | None = None
     hash: HashName = "jenkins"
     seed: int = 0
     paths: tuple[KnownPath, ...] = ()
+    addresses: tuple[tuple[str, str], ...] = ()

@@ -14,7 +14,7 @@ from estimator.network.steps import Mover, Playing, Step, Transfer
 from estimator.network.traffic import Exchange, Traffic
 from estimator.network.wires import Floats, Integers
 
-__all__ = ["Fabric", "Model", "Seat", "mover_numbers", "playing_of", "transfer_of"]
+__all__ = ["Fabric", "Model", "Seat", "loads_of", "mover_numbers", "playing_of", "transfer_of"]
 
 Model = Literal["collective", "flow"]
 """All flows of a group's collective in lockstep, the slowest of which sets the pace; or every connection by itself."""
@@ -39,7 +39,7 @@ def transfer_of(
         return Transfer(movers=(mover,), latency_s=latency_s, times=exchange.times)
     owners = mover_numbers(queue_pairs, fabric, model)
     rates = queue_pairs.sizes / seconds
-    loads = load_links(fabric.links, fabric.routing, queue_pairs.flows, amounts=rates, owners=owners)
+    loads = loads_of(queue_pairs, fabric, amounts=rates, owners=owners)
     amounts = loads.amounts * _eased(loads, fabric)
     begins = np.searchsorted(loads.owners, np.arange(int(owners.max()) + 2))
     links, put = loads.links.tolist(), amounts.tolist()
@@ -51,6 +51,18 @@ def transfer_of(
     inside = len(set(queue_pairs.groups.tolist())) < len(exchange.groups)
     idle = (Mover(way=(), seconds=seconds),) if inside else ()
     return Transfer(movers=(*movers, *idle), latency_s=latency_s, times=exchange.times)
+
+
+def loads_of(queue_pairs: Connections, fabric: Fabric, *, amounts: Floats, owners: Integers) -> Loads:
+    """Return what owners of queue pairs, which send so much each, put on the network and on PCIe. Raise as
+    `load_links`."""
+    flows, inside = queue_pairs.flows, []
+    if fabric.pcie is not None:
+        inside = [
+            fabric.pcie.between(queue_pairs.senders, flows.sources, receiving=False),
+            fabric.pcie.between(queue_pairs.receivers, flows.destinations, receiving=True),
+        ]
+    return load_links(fabric.links, fabric.routing, flows, amounts=amounts, owners=owners, inside=inside)
 
 
 def mover_numbers(queue_pairs: Connections, fabric: Fabric, model: Model) -> Integers:
@@ -66,7 +78,9 @@ def _eased(loads: Loads, fabric: Fabric) -> Floats:
     faster than they are."""
     links = fabric.links
     load = np.bincount(loads.links, loads.amounts, minlength=links.count)
-    at_node = (links.ends < links.nodes).any(axis=1) & (links.bytes_per_s > 0)
+    at_node = np.zeros(links.count, dtype=bool)
+    at_node[links.ports] = at_node[links.ports ^ 1] = True
+    at_node &= links.bytes_per_s > 0
     over = np.zeros(links.count)
     np.divide(load, links.bytes_per_s, out=over, where=at_node)
     fullest = np.ones(int(loads.owners.max()) + 1)

@@ -7,10 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from estimator.network.links import Links, links_of_cluster
+from estimator.network.pcie_links import PcieWays, nics_of_devices, with_pcie
 from estimator.network.wires import Integers
 from profiles.cluster import Cluster, NodeGroup, Site
-from profiles.records import dataclass
-from profiles.routing import Routing
+from profiles.errors import InputError
+from profiles.records import dataclass, replace
+from profiles.routing import Routing, RoutingKind
 from profiles.wiring import Clos, Torus
 
 
@@ -49,15 +51,25 @@ class Fabric:
     nic_of_device: Integers
     hands_over: bool = False
     nccl: Nccl = Nccl()
+    pcie: PcieWays | None = None
 
-    def nic(self, seat: Seat) -> int:
-        """Return the NIC by which a device sends; -1 for none. Raise ValueError for a seat that there is not."""
+    def device(self, seat: Seat) -> int:
+        """Return the number of a device through all nodes. Raise ValueError for a seat that there is not."""
         nodes = len(self.device_begins) - 1
-        if 0 <= seat.node < nodes:
-            place = int(self.device_begins[seat.node]) + seat.device
-            if self.device_begins[seat.node] <= place < self.device_begins[seat.node + 1]:
-                return int(self.nic_of_device[place])
+        if (
+            0 <= seat.node < nodes
+            and 0 <= seat.device < self.device_begins[seat.node + 1] - self.device_begins[seat.node]
+        ):
+            return int(self.device_begins[seat.node]) + seat.device
         raise ValueError(f"device {seat.device} of node {seat.node}; expected a device of one of {nodes} nodes")
+
+    @cached_property
+    def device_of_nic(self) -> Integers:
+        """The first device that sends by each NIC; -1 for none."""
+        devices = np.full(self.links.nics, -1)
+        sends = np.flatnonzero(self.nic_of_device >= 0)[::-1]
+        devices[self.nic_of_device[sends]] = sends
+        return devices
 
     @cached_property
     def node_numbers(self) -> dict[str, int]:
@@ -66,32 +78,26 @@ class Fabric:
 
 
 def fabric_of(cluster: Cluster, *, routing: Routing | None = None, nccl: Nccl | None = None) -> Fabric:
-    """Return the network of a cluster; `routing` is its own where none is given: what its file says, else dimension
-    order in a torus, by destination over InfiniBand, and ECMP elsewhere."""
+    """Return the network of a cluster; `routing` is its own where none is given (`routing_of`), and knows the ways that
+    the cluster's file knows."""
     groups = [group for site in cluster.sites for group in site.nodes]
     nodes = np.array([group.count for group in groups])
     devices = np.repeat([group.devices for group in groups], nodes)
-    links = links_of_cluster(cluster)
+    links, pcie = with_pcie(groups, links_of_cluster(cluster))
     in_order = [nics_of_devices(group) for group in groups for _ in range(group.count)]
     begins = np.concatenate([[0], np.cumsum(devices)])
     own = np.concatenate(in_order)
     first = np.repeat(links.nic_begins[:-1], devices)
     return Fabric(
         links=links,
-        routing=routing or routing_of(cluster),
+        routing=_with_known_paths(routing, cluster) if routing else routing_of(cluster),
         box_of_node=_boxes(groups),
         device_begins=begins,
         nic_of_device=np.where(own >= 0, first + own, -1),
         hands_over=all(_has_apart_rails(site) for site in cluster.sites),
         nccl=nccl or Nccl(),
+        pcie=pcie,
     )
-
-
-def nics_of_devices(group: NodeGroup) -> Integers:
-    """Return the NIC of each device of a node, from 0; -1 for none. Devices in order share NICs evenly."""
-    if not group.nics:
-        return np.full(group.devices, -1)
-    return np.arange(group.devices) * group.nics // group.devices
 
 
 def _boxes(groups: list[NodeGroup]) -> Integers:
@@ -111,8 +117,31 @@ def _has_apart_rails(site: Site) -> bool:
 
 
 def routing_of(cluster: Cluster) -> Routing:
-    """Return how a cluster's networks route by themselves."""
-    site = cluster.sites[0]
+    """Return how a cluster's network routes: as its file says, else in a torus by dimension order, over InfiniBand by
+    destination, and by ECMP elsewhere. Raise InputError for sites that say it differently."""
+    stated = [(site, site.network.routing or Routing()) for site in cluster.sites]
+    kinds = {(routing.kind or _own_kind(site), routing.hash, routing.seed) for site, routing in stated}
+    if len(kinds) > 1:
+        ways = " and ".join(f"{kind} by {name}, seed {seed}" for kind, name, seed in sorted(kinds))
+        expected = "one way for all sites of a cluster: routing in each site's fabric"
+        raise InputError(where=f"cluster {cluster.text}", key="fabric.routing", found=ways, expected=expected)
+    ((kind, name, seed),) = kinds
+    return Routing(
+        kind=kind,
+        hash=name,
+        seed=seed,
+        paths=tuple(path for _, routing in stated for path in routing.paths),
+        addresses=tuple(pair for _, routing in stated for pair in routing.addresses),
+    )
+
+
+def _own_kind(site: Site) -> RoutingKind:
     if isinstance(site.network.wiring, Torus):
-        return Routing(kind="dimension-order")
-    return Routing(kind="infiniband" if site.fabric_link.kind == "infiniband" else "ecmp")
+        return "dimension-order"
+    return "infiniband" if site.fabric_link.kind == "infiniband" else "ecmp"
+
+
+def _with_known_paths(routing: Routing, cluster: Cluster) -> Routing:
+    """The routing that is asked for, with the ways that the cluster's file knows."""
+    own = routing_of(cluster)
+    return replace(routing, kind=routing.kind or own.kind, paths=(*routing.paths, *own.paths))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimator.network.links import Links
-from estimator.network.wires import Integers
 
 
 class NoWayError(Exception):
@@ -34,23 +34,18 @@ def no_way(links: Links, source_nic: int, destination_nic: int) -> NoWayError:
     return NoWayError(source=first, destination=second, lacking=lacking)
 
 
-def _reached(links: Links, nic: int, *, backward: bool) -> Integers:
+def _reached(links: Links, nic: int, *, backward: bool) -> NDArray[np.bool_]:
     """The node of a NIC, and whatever links that are up join with it, from there on or up to there."""
     node = links.node_of_nic[nic]
     own = links.ports[links.port_begins[nic] : links.port_begins[nic + 1]] ^ (1 if backward else 0)
     first, second = (links.ends[:, 1], links.ends[:, 0]) if backward else (links.ends[:, 0], links.ends[:, 1])
     up = links.bytes_per_s > 0
+    passes = links.tier_of >= 0 if links.dimensions else links.tier_of > 0
+    forwards = up & passes[first] & passes[second]
     reached = np.zeros(len(links.names), dtype=bool)
     reached[second[own[up[own]]]] = True
-    forwards = (
-        up & ((first >= links.nodes) | bool(links.dimensions)) & (second >= (0 if links.dimensions else links.nodes))
-    )
-    if links.dimensions:
-        reached[node] = True
-    while True:
-        new = second[forwards & reached[first]]
-        if reached[new].all():
-            break
+    reached[node] |= bool(links.dimensions)
+    while not reached[new := second[forwards & reached[first]]].all():
         reached[new] = True
     reached[node] = True
     return reached

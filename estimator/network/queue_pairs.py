@@ -34,10 +34,13 @@ FIRST_QUEUE_PAIRS = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Connections:
-    """Queue pairs of one exchange: `sizes` bytes each, of `groups` (their numbers in the exchange), each one of the
-    queue pairs of a connection, `connections`."""
+    """Queue pairs of one exchange: `sizes` bytes each, from the devices `senders` to the `receivers` (numbered through
+    all nodes), of `groups` (their numbers in the exchange), each one of the queue pairs of a connection,
+    `connections`."""
 
     flows: Flows
+    senders: Integers
+    receivers: Integers
     sizes: Floats
     groups: Integers
     connections: Integers
@@ -58,46 +61,52 @@ def connections_of(
         ValueError: a rank without a seat, a seat that there is not, a node without a NIC that has to send, or an
             algorithm that has no form of the collective.
     """
-    parts: list[tuple[Integers, Integers, Floats]] = []
+    parts: list[_Sent] = []
     for group in exchange.groups:
         if exchange.op in ("send_recv", "all_to_all"):
             parts.append(_direct(exchange, group, seats, fabric))
         else:
             parts.append(_by_channel(exchange, group, seats, fabric, algorithm))
-    sources, destinations, sizes = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else _NONE
-    groups = np.repeat(np.arange(len(parts)), [len(part[2]) for part in parts])
-    pairs = fabric.nccl.queue_pairs
-    sources, destinations, groups = (np.repeat(column, pairs) for column in (sources, destinations, groups))
+    senders, receivers, sizes = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else _NONE
+    sources, destinations = fabric.nic_of_device[senders], fabric.nic_of_device[receivers]
     if (np.minimum(sources, destinations) < 0).any():
         raise ValueError("a device without a NIC that has to reach another node")
     if fabric.hands_over:
-        sources = _on_rail(fabric, sources, destinations)
-    number = np.arange(len(sizes))
+        senders, sources = _on_rail(fabric, senders, sources, destinations)
+    pairs, groups = fabric.nccl.queue_pairs, np.repeat(np.arange(len(parts)), [len(part[2]) for part in parts])
+    sources, destinations = np.repeat(sources, pairs), np.repeat(destinations, pairs)
     return Connections(
         flows=Flows(sources=sources, destinations=destinations, ports=source_ports(sources, destinations, seed)),
+        senders=np.repeat(senders, pairs),
+        receivers=np.repeat(receivers, pairs),
         sizes=np.repeat(sizes / pairs, pairs),
-        groups=groups,
-        connections=np.repeat(number, pairs),
+        groups=np.repeat(groups, pairs),
+        connections=np.repeat(np.arange(len(sizes)), pairs),
     )
 
 
-_NONE = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+_Sent = tuple[Integers, Integers, Floats]
+"""Devices that send, those that receive, bytes."""
+_NONE: _Sent = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
-def _on_rail(fabric: Fabric, sources: Integers, destinations: Integers) -> Integers:
-    """The NICs of the senders' nodes that are on the rails of the receivers'."""
+def _on_rail(fabric: Fabric, senders: Integers, sources: Integers, destinations: Integers) -> tuple[Integers, Integers]:
+    """The devices of the senders' nodes whose NICs are on the rails of the receivers', and these NICs; the senders
+    themselves where their nodes have none."""
     begins, node_of = fabric.links.nic_begins, fabric.links.node_of_nic
-    rail = destinations - begins[node_of[destinations]]
-    first, after = begins[node_of[sources]], begins[node_of[sources] + 1]
-    return np.where(first + rail < after, first + rail, sources)
+    node = node_of[sources]
+    nic = begins[node] + destinations - begins[node_of[destinations]]
+    device_of = fabric.device_of_nic
+    there = (nic < begins[node + 1]) & (nic != sources)
+    there[there] = device_of[nic[there]] >= 0
+    on_rail = np.where(there, nic, sources)
+    return np.where(there, device_of[on_rail], senders), on_rail
 
 
-def _direct(
-    exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fabric: Fabric
-) -> tuple[Integers, Integers, Floats]:
+def _direct(exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fabric: Fabric) -> _Sent:
     """From rank to rank, between those in different boxes."""
     boxes = fabric.box_of_node[[seats[rank].node for rank in group]]
-    nics = np.array([fabric.nic(seats[rank]) for rank in group])
+    devices = np.array([fabric.device(seats[rank]) for rank in group])
     if exchange.op == "send_recv":
         sender, receiver, size = np.array([0]), np.array([1]), exchange.size_bytes
     else:
@@ -106,27 +115,28 @@ def _direct(
         size = exchange.size_bytes / len(group)
     apart = boxes[sender] != boxes[receiver]
     sender, receiver = sender[apart], receiver[apart]
-    return nics[sender], nics[receiver], np.full(len(sender), size)
+    return devices[sender], devices[receiver], np.full(len(sender), size)
 
 
 def _by_channel(
     exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fabric: Fabric, algorithm: Algorithm | None
-) -> tuple[Integers, Integers, Floats]:
+) -> _Sent:
     """Rings or trees over the boxes of a group, one for each channel."""
-    inside: defaultdict[int, set[int]] = defaultdict(set)
+    inside: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for rank in group:
-        inside[int(fabric.box_of_node[seats[rank].node])].add(fabric.nic(seats[rank]))
+        device = fabric.device(seats[rank])
+        inside[int(fabric.box_of_node[seats[rank].node])].setdefault(int(fabric.nic_of_device[device]), device)
     if len(inside) < 2:
         return _NONE
-    channels = max(len(nics) for nics in inside.values())
-    table = np.array([_stretched(sorted(nics), channels) for nics in inside.values()])
+    channels = max(len(by_nic) for by_nic in inside.values())
+    table = np.array([_stretched([by_nic[nic] for nic in sorted(by_nic)], channels) for by_nic in inside.values()])
     edges, share = box_edges(algorithm or ALGORITHM_OF[exchange.op], exchange.op, len(group), len(inside))
     sizes = np.repeat(share * exchange.size_bytes / channels, channels)
     return table[edges[:, 0]].ravel(), table[edges[:, 1]].ravel(), sizes
 
 
-def _stretched(nics: list[int], channels: int) -> list[int]:
-    return [nics[channel * len(nics) // channels] for channel in range(channels)]
+def _stretched(devices: list[int], channels: int) -> list[int]:
+    return [devices[channel * len(devices) // channels] for channel in range(channels)]
 
 
 def box_edges(algorithm: Algorithm, op: CollectiveOp, ranks: int, boxes: int) -> tuple[Integers, Floats]:

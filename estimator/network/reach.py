@@ -36,7 +36,8 @@ class Graph:
 def switch_graph(links: Links, *, up_down: bool = False) -> Graph:
     """Return the graph of the links between switches that are up."""
     tails, heads = links.ends.T
-    kept = np.flatnonzero((tails >= links.nodes) & (heads >= links.nodes) & (links.bytes_per_s > 0))
+    is_switch = links.tier_of > 0
+    kept = np.flatnonzero(is_switch[tails] & is_switch[heads] & (links.bytes_per_s > 0))
     tails, heads, vertices = tails[kept], heads[kept], len(links.names)
     states = vertices
     if up_down:

@@ -7,7 +7,7 @@ chosen from anew: a hash of as many ways as there still are. A torus is walked b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -76,17 +76,26 @@ def route(links: Links, routing: Routing, flow: Flow) -> tuple[tuple[int, float]
     return tuple(zip(loads.links.tolist(), loads.amounts.tolist(), strict=True))
 
 
-def load_links(links: Links, routing: Routing, flows: Flows, *, amounts: Floats, owners: Integers) -> Loads:
+def load_links(
+    links: Links,
+    routing: Routing,
+    flows: Flows,
+    *,
+    amounts: Floats,
+    owners: Integers,
+    inside: Sequence[tuple[Integers, Integers]] = (),
+) -> Loads:
     """Return what `owners` of connections, which send so many bytes (or bytes/s) each, put on links together.
+    `inside`: connections, by number, and links inside nodes that they take as well.
 
     Raises:
         NoWayError: a connection that no way leads for, with the link that lacks.
         ValueError: a connection inside one node.
     """
-    inside = links.node_of_nic[flows.sources] == links.node_of_nic[flows.destinations]
-    if inside.any():
-        raise ValueError(f"{inside.sum()} connections inside a node; expected those between nodes alone")
-    taken: list[tuple[Integers, Integers, Floats]] = []
+    stay = links.node_of_nic[flows.sources] == links.node_of_nic[flows.destinations]
+    if stay.any():
+        raise ValueError(f"{stay.sum()} connections inside a node; expected those between nodes alone")
+    taken: list[tuple[Integers, Integers, Floats]] = [(owners[of], link, amounts[of]) for of, link in inside]
     known, taken_already = KnownWays(links, routing).taken(flows.sources, flows.destinations, flows.ports)
     for flow, way in known:
         taken.append((np.full(len(way), owners[flow]), way, np.full(len(way), amounts[flow])))
@@ -326,7 +335,7 @@ def up_spacing(links: Links) -> Integers:
     a fat tree every tier takes the next digit (d-mod-k: Zahavi, "D-Mod-K routing providing non-blocking traffic for
     shift permutations on real life fat trees", 2010)."""
     tails, heads = links.ends.T
-    rises = (links.tier_of[heads] > links.tier_of[tails]) & (tails >= links.nodes)
+    rises = (links.tier_of[heads] > links.tier_of[tails]) & (links.tier_of[tails] > 0)
     ways = np.bincount(tails[rises], minlength=len(links.names))
     spacing, tier = np.ones(len(links.names), dtype=np.int64), 1
     for number in range(1, int(links.tier_of.max(initial=0)) + 1):
