@@ -94,6 +94,20 @@ class SeatPrices:
         sent_s = (self.at(key, more, placement) - self.at(key, less, placement)) / (more - less)
         return min(1.0, max(0.0, sent_s / self.at(key, 1.0, placement)))
 
+    def seated(self, key: SeatKey, placement: Placement) -> Setup:
+        """Return the plan on devices of the job's own nodes that stand for its own (`PoolSeats.devices_in_order`)."""
+        pool = self.pools[key[1]]
+        nodes = pool.shape(placement[pool.name])[1]
+        if key not in self._seated:
+            self._seated[key] = self._seat(key, pool, nodes)
+        return self._there(self._seated[key], pool, nodes, 1.0)
+
+    def evaluated(self, key: SeatKey, placement: Placement) -> Evaluation:
+        """Return the price of that plan while nobody else uses the network."""
+        outcome = evaluate(self.seated(key, placement), self._pricing(self.pools[key[1]], 1.0))
+        assert isinstance(outcome, Evaluation), f"a Cell that was priced: {outcome}"
+        return outcome
+
     def _price(self, key: SeatKey, thinned: float, placement: Placement) -> float:
         pool = self.pools[key[1]]
         nodes = pool.shape(placement[pool.name])[1]
@@ -140,10 +154,13 @@ class SeatPrices:
         self, setup: Setup, pool: PoolSeats, nodes: tuple[int, ...], thinned: float
     ) -> Evaluation | Infeasible:
         """The plan with the nodes that it calls 0, 1, ... being these of the pool."""
+        return evaluate(self._there(setup, pool, nodes, thinned), self._pricing(pool, thinned))
+
+    def _there(self, setup: Setup, pool: PoolSeats, nodes: tuple[int, ...], thinned: float) -> Setup:
         there = [replace(slot, node=pool.nodes[nodes[slot.node]]) for stage in setup.stages for slot in stage.slots]
         if thinned not in self._thinner:
             self._thinner[thinned] = thinner(self.cells.cluster, thinned)
-        return evaluate(reseat(setup, there, self._thinner[thinned]), self._pricing(pool, thinned))
+        return reseat(setup, there, self._thinner[thinned])
 
     def _pricing(self, pool: PoolSeats, thinned: float) -> Pricing:
         self._evaluated += 1

@@ -153,7 +153,7 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
     del summary["reasons"]
     asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
     said = {
-        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs)],
+        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs, request.network)],
         "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
     }
     return asked | summary | {"policy": request.policy, "placer": request.placer} | said

@@ -35,6 +35,7 @@ Oversize = Literal["refuse", "clip", "spread"]
 NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
 PlacementCost = Literal["none", "estimate"]
+NetworkModel = Literal["none", "fair"]
 PolicyOption = str | int | float | bool | None
 
 RESTART_S = 60.0
@@ -149,6 +150,13 @@ class ReplayOptions(CodeOptions, TraceOptions):
         RUN(
             "estimate: an iteration takes what the estimator says of the job's own seats, beside those who share their"
             " NICs and uplinks; none: what the Cell says, wherever the job sits (default: %(default)s)"
+        ),
+    ] = "none"
+    network: Annotated[
+        NetworkModel,
+        RUN(
+            "fair: what jobs send passes the links of the site's fabric, on which those that meet share each of them"
+            " max-min fairly, over time; seats have their price; none: nobody meets on a wire (default: %(default)s)"
         ),
     ] = "none"
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
