@@ -33,6 +33,7 @@ from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Placement, Settings
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.traces.assign import count_parameters
 from planner.many_jobs.traces.records import TraceRow
 from profiles.cluster import Cluster
@@ -217,7 +218,7 @@ def seat_time_s(job: Job, grant: Grant, placement: Placement | None) -> float:
     return iteration_s(job.workload.model, counts)
 
 
-class SharedNics:
+class SharedNics(SharedAmounts):
     """`planner.many_jobs.simulation.settings.Sharing` of machines' NICs, as `SharedNetwork` has it."""
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:

@@ -40,6 +40,7 @@ def print_run(
         ("scattered starts, held back", _scattered(summary)),
         ("gradients between nodes", _traffic(summary)),
         ("load of uplinks: all, the busiest", _loads(summary)),
+        *_others(summary),
         ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
@@ -173,6 +174,19 @@ def _traffic(summary: Summary) -> str:
 
 def _loads(summary: Summary) -> str:
     return f"{format_figure(summary.uplinks_load_mean, '.2%')}, {format_figure(summary.uplinks_load_peak, '.2%')}"
+
+
+def _others(summary: Summary) -> list[tuple[str, str]]:
+    """Rows of a run whose jobs slow each other."""
+    if summary.contended_hours is None:
+        return []
+    slowed = _numbers(summary.slowdown_by_others_mean, summary.slowdown_by_others_max)
+    hours = f"{summary.contended_hours:.1f} h, {format_figure(summary.lost_to_others_hours, '.1f')} h"
+    rows = [("slowdown by others: mean, max", slowed), ("job-hours that others slow, lost", hours)]
+    if summary.gpu_utilization_mean is not None:
+        rate = f"{(summary.work_flops_per_s or 0.0) / 1e15:.3g} PFLOP/s"
+        rows.append(("GPUs that compute, work done", f"{summary.gpu_utilization_mean:.1%}, {rate}"))
+    return rows
 
 
 def _sold(device_hours: float | None, revenue: float | None) -> str:

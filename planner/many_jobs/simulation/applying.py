@@ -195,8 +195,10 @@ def run_on(run: RunState, state: ActiveJob, grant: Grant, placement: Mapping[str
     run.running[job.id] = state
     run.granted.add(grant.parts)
     _count_start(run, state)
+    state.alone_s = iteration_s
     if run.shared is not None:
         run.shared.enter(state, grant)
+        state.alone_s = run.shared.alone_s(state)
     if run.settings.placer is not None:
         run.sitting.enter(state)
     run.totals.held += held

@@ -1,7 +1,7 @@
 """A run in the middle, as a JSON file from which it goes on exactly as if it had not been stopped.
 
-What follows from the rest is not in it: which devices are free, and when running jobs end. A predictor learns again
-from the same jobs in the same order.
+What follows from the rest is not in it: which devices are free, who shares what and how fast that makes jobs alone, and
+when running jobs end. A predictor learns again from the same jobs in the same order.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ nodes named in grants, and no predictor said intervals."""
 _STATE_FIELDS = tuple(
     name
     for name in ActiveJob.__slots__
-    if name not in ("clock", "grant", "index", "job", "placement", "predicted_interval_s")
+    if name not in ("alone_s", "clock", "grant", "index", "job", "placement", "predicted_interval_s")
 )
 """What of a job is a plain figure."""
 _LATER_FIELDS = ("place_by_s",)
 """Those of them that earlier files of this version lack."""
+_LATER_COLUMNS = ("busy_device_s", "contended_s", "flops", "lost_to_others_s", "progress_s")
+"""Of the table of jobs, likewise: what was not counted is not known."""
 
 
 class CheckpointWriter:
@@ -88,6 +90,8 @@ def fingerprint(run: RunState) -> str:
         digest.update(repr(job).encode())
         if job.planned is not None or job.preemptible:
             digest.update(repr((job.planned, job.preemptible)).encode())
+        if job.hosts:
+            digest.update(repr(job.hosts).encode())
     return digest.hexdigest()
 
 
@@ -200,7 +204,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
     for name in JobTable.__slots__:
         kind = "" if name == "status" else getattr(run.table, name).typecode
-        if kind and (name in document["table"] or not uncounted):
+        if kind and (name in document["table"] or not (uncounted or name in _LATER_COLUMNS)):
             setattr(run.table, name, read_column(document["table"][name], kind))
         elif kind == "d":
             setattr(run.table, name, array(kind, [math.nan]) * len(run.jobs))
@@ -276,8 +280,10 @@ def _hold(run: RunState, state: ActiveJob) -> None:
     if not state.producing:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     expect_end(run, state)
+    state.alone_s = state.iteration_time_s
     if run.shared is not None and state.grant is not None:
         run.shared.enter(state, state.grant)
+        state.alone_s = run.shared.alone_s(state)
     if run.settings.placer is not None:
         run.sitting.enter(state)
 

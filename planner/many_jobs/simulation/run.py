@@ -138,7 +138,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         f"a restart takes {options.restart_s:g} s and the checkpoint's bytes at"
         f" {options.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs), restart]
+    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs, options.network), restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
         notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
@@ -155,7 +155,9 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
 def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping[str, object]) -> str:
     """What of the options a run from a checkpoint must have in common with the one that wrote it, in a text."""
     rule = repr((options.placer, *placing.items())) if _has_rule(options) else ""
-    return repr(tuple(given.items())) + rule + ("" if options.placement_cost == "none" else options.placement_cost)
+    priced = "" if options.placement_cost == "none" else options.placement_cost
+    met = "" if options.network == "none" else f"{options.network} {options.seed}"
+    return repr(tuple(given.items())) + rule + priced + met
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
@@ -284,7 +286,7 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    times = iteration_times(options.placement_cost, inputs.cells)
+    times = iteration_times(options.placement_cost, inputs.cells, options.network, options.seed)
     settings = Settings(
         truth=times.truth,
         seat_times=times.seat_times,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from math import isfinite, isqrt
 from traceback import extract_tb
@@ -215,6 +215,11 @@ class RunView:
     def departed(self) -> Sequence[str]:
         """Ids that finished or were dropped since the last decision."""
         return self._run.departed
+
+    def neighbours(self, id_: str) -> Collection[str]:
+        """Ids of the running jobs that share something with this one."""
+        state, shared = self._run.running.get(id_), self._run.shared
+        return () if state is None or shared is None else shared.neighbours(state.index)
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration really takes, on whatever nodes the job may get."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -27,16 +27,28 @@ Truth = Callable[[Job, Grant, Placement | None], float | None]
 it may get. It must be a function of its arguments alone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A running job with its grant, where it sits, and what it shares there: names of things that others may use too,
+    each with how much of it."""
+
+    job: Job
+    grant: Grant
+    placement: Placement
+    uses: Mapping[str, int]
+
+
 class Sharing(Protocol):
-    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites),
-    and how long its iteration takes with so much of that in use. Whenever jobs come or go, those that share something
-    with them go on at their new speed. Both must be functions of their arguments alone."""
+    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites, a
+    cable), and how long iterations take side by side. Jobs that share something, by way of others too, are a component;
+    whenever a job comes or goes, its component is asked for anew, and those whose times are others go on at their new
+    speed. Both must be functions of their arguments alone."""
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
         """How much the job uses of what, by name; empty if it shares nothing."""
 
-    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
-        """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        """Seconds of an iteration of each job of a component, beside all the others of it; of one job: alone."""
 
 
 @runtime_checkable
@@ -45,6 +57,23 @@ class NetworkShares(Protocol):
 
     def available(self, pool: str, in_use: Mapping[str, int]) -> Available:
         """Return the bytes/s left in a pool beside what is in use, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What an iteration of a job is: floating-point operations of all of its devices (Crux, eq. 1), and the seconds in
+    which they compute, summed over them."""
+
+    flops: float
+    busy_device_s: float
+
+
+@runtime_checkable
+class KnowsWork(Protocol):
+    """A `Sharing` that knows what iterations are made of."""
+
+    def work(self, job: Job, grant: Grant, placement: Placement) -> Work | None:
+        """Return what an iteration computes; None of a job of which nothing is known but its time."""
 
 
 class Predictor(Protocol):

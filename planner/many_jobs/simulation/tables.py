@@ -27,6 +27,11 @@ JOB_COLUMNS = (
     "nodes",
     "seats",
     "seats_cost_s",
+    "progress_s",
+    "lost_to_others_s",
+    "contended_s",
+    "busy_device_s",
+    "flops",
     "cross_node_bytes",
     "fairness_rho",
     "pool",
@@ -53,6 +58,7 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
     yield JOB_COLUMNS
     table, rho, seats = result.table, result.fairness, last_seats(result)
     moves = Counter(number for number, *_ in result.moves)
+    of_others = (table.progress_s, table.lost_to_others_s, table.contended_s, table.busy_device_s, table.flops)
     for number, job in enumerate(result.jobs):
         end_s, status = table.end_s[number], result.status(number)
         finished = status == "finished"
@@ -73,6 +79,7 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
             table.nodes[number],
             seats.get(number, ""),
             _figure(table.seats_cost_s[number]),
+            *(_figure(column[number]) for column in of_others),
             _figure(table.cross_node_bytes[number]),
             _figure(rho[number]),
             job.pool,

@@ -13,7 +13,8 @@ from profiles.records import dataclass
 
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 
-_A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, Acme's, PAI's, sacct's form"
+_OTHERS = "Philly's, Helios's, Acme's, PAI's, lingjun's, sacct's form"
+_A_TRACE = f"a trace: CSV (plain or gzip) in the documented columns, or {_OTHERS}"
 Trace = Annotated[Path, Option(_A_TRACE, "TRACE")]
 Threads = Annotated[int, Option("default: %(default)s", "THREADS")]
 

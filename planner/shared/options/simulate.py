@@ -29,13 +29,14 @@ from profiles.limits import LIMITS
 from profiles.numerals import read_whole
 from profiles.records import dataclass
 
-TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "sacct"]
+TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "lingjun", "sacct"]
 Fractional = Literal["round-up", "refuse"]
 Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]
 NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
 PlacementCost = Literal["none", "estimate"]
+NetworkModel = Literal["none", "fair"]
 PolicyOption = str | int | float | bool | None
 
 RESTART_S = 60.0
@@ -156,6 +157,13 @@ class ReplayOptions(CodeOptions, TraceOptions):
         float | None,
         RUN("every S seconds the rule of placement may move running jobs, each of which restarts", "S", ROUND),
     ] = None
+    network: Annotated[
+        NetworkModel,
+        RUN(
+            "fair: what jobs send passes the links of the site's fabric, on which those that meet share each of them"
+            " max-min fairly, over time; seats have their price; none: nobody meets on a wire (default: %(default)s)"
+        ),
+    ] = "none"
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
