@@ -85,7 +85,7 @@ def at_risk_of(stays: Sequence[Stay], fabric: Fabric, seed: int) -> tuple[set[in
     """Return the numbers of the stays that share a link with another at some time, and of those that share none but
     cables of hosts."""
     links = [links_of_ring(stay, fabric, seed) for stay in stays]
-    at_node = (fabric.links.ends < fabric.links.nodes).any(axis=1)
+    at_node = np.asarray((fabric.links.ends < fabric.links.nodes).any(axis=1), dtype=bool).tolist()
     times = sorted(
         [(stay.end_s, 0, number) for number, stay in enumerate(stays)]
         + [(stay.start_s, 1, number) for number, stay in enumerate(stays)]

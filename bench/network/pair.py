@@ -16,6 +16,7 @@ from estimator.network.traffic import Exchange, Span, Traffic
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.records import replace
+from profiles.wiring import Clos
 
 CLUSTER = Path(__file__).with_name("pair.yaml")
 PAPER_ALONE_S, PAPER_SLOWER = 1.53, 1.70 / 1.53 - 1
@@ -101,11 +102,11 @@ def _thinned(cluster: Cluster, gbit: float) -> Cluster:
     rate = gbit * 1e9 / 8
     share = rate / site.fabric_link.bandwidth_bytes_per_s
     wiring = site.network.wiring
-    assert wiring is not None
+    assert isinstance(wiring, Clos)
     thin = replace(
         wiring,
-        leaf_bytes_per_s=wiring.leaf_bytes_per_s * share,  # type: ignore[union-attr]
-        top_bytes_per_s=wiring.top_bytes_per_s * share,  # type: ignore[union-attr]
+        leaf_bytes_per_s=wiring.leaf_bytes_per_s * share,
+        top_bytes_per_s=wiring.top_bytes_per_s * share,
     )
     network = replace(site.network, wiring=thin)
     nodes = (replace(group, nic_link=replace(group.nic_link, bandwidth_bytes_per_s=rate)),)

@@ -77,8 +77,8 @@ def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job], network: Net
     else:
         told = (
             "an iteration takes what the estimator says of the Cell's plan on the job's own devices, beside the jobs"
-            " whose connections pass links that its own do: shared max-min fairly, played until rates are steady; ways by"
-            " the fabric's own rule, source ports by the seed: all modelled"
+            " whose connections pass links that its own do: shared max-min fairly, played until rates are steady; ways"
+            " by the fabric's own rule, source ports by the seed: all modelled"
         )
     notes = [told]
     logged = sum(job.workload.logged_devices is not None for job in jobs)
