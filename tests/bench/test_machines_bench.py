@@ -62,8 +62,8 @@ def test_moves_by_hand(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (still.moves, moved.moves) == (0, 1)
     assert moved.moves_device_hours == pytest.approx(2 * 60 / 3600)
     trace.with_name("philly.csv.gz").write_bytes(gzip.compress(trace.read_bytes()))
-    asked = ["traces", "--data", str(trace.parent), "--defragment", "500", "--ends", "none", "--rules", "gandiva"]
-    main(asked)
-    assert "| gandiva |" in capsys.readouterr().out
+    asked = ["traces", "--data", str(trace.parent), "--ends", "none", "--rules"]
+    main([*asked, "gandiva@500"])
+    assert "| gandiva@500 |" in capsys.readouterr().out
     with pytest.raises(InputError, match="expected gandiva, ours"):
-        main([*asked[:-1], "titan"])
+        main([*asked, "titan@500"])
