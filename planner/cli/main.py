@@ -33,6 +33,7 @@ COMMANDS = {
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
     "network": "the switches and cables between the nodes of a cluster",
     "profiles": "measured profiles: export, import, show",
+    "serve": "a page to play with: model, cluster and degrees to time, memory and the best plan",
     "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }
 

@@ -1,0 +1,1 @@
+"""The server behind `cellplan serve`."""
