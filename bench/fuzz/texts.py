@@ -175,6 +175,9 @@ CLOS = NAMED.replace(
       topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
 """,
 )
+COUNTERS = "time_s,nic0_bytes_total,gpu0_active\n" + "".join(
+    f"{row / 10},{row // 10 * 4000 + max(0, row % 10 - 6) * 1000},{int(row % 10 < 8)}\n" for row in range(60)
+)
 SUBNET = """vendid=0x2c9
 Switch\t64 "S-1"\t# "MF0;l1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
 [1]\t"H-1"[1](a1) \t# "n1 mlx5_0" lid 2 4xNDR

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.shared.options.call import takes
 from planner.shared.options.network import NetworkShowOptions
+from planner.shared.options.network_measure import NetworkMeasureOptions
 from planner.shared.options.network_paths import NetworkPathsOptions
 
 
@@ -52,3 +53,13 @@ def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
         hash=options.hash,
         seed=options.seed,
     )
+
+
+@takes(NetworkMeasureOptions)
+def network_measure(options: NetworkMeasureOptions) -> dict[str, Any]:
+    """Return what counters by time say of a job's iteration: its length, the bytes that it sends, after how much of its
+    compute it begins to, and the lengths that it could have as well. InputError for a file without such counters, and
+    for fewer than two iterations."""
+    from planner.shared.network_measure import describe_measured
+
+    return describe_measured(options.counters)
