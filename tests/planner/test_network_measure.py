@@ -37,7 +37,7 @@ HOW = {"total": "_total", "since": "", "rate": "_per_s"}
 @pytest.mark.parametrize(("how", "nics"), [("since", 1), ("since", 8), ("rate", 2)])
 def test_counters_of_each_kind_say_the_same(how: str, nics: int, tmp_path: Path) -> None:
     series = record_series(3)
-    answer = api.network_measure(write(tmp_path, text_of(series, how=how, nics=nics)))
+    answer = api.network_measure(Path(write(tmp_path, text_of(series, how=how, nics=nics))))
     jsonschema.validate(answer, api.answer_schema("network measure"))
     assert answer["iteration_time_s"] == pytest.approx(series.iteration_s, rel=0.01)
     assert answer["sent_bytes"] == pytest.approx(series.sent_bytes, rel=0.03)
