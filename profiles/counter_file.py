@@ -65,7 +65,7 @@ def _numbers(
 ) -> list[float]:
     if len(cells) != len(header):
         raise InputError(where=where, found=f"{len(cells)} cells", expected=f"{len(header)}, as the header has")
-    numbers = []
+    numbers: list[float] = []
     for cell, name, kind in zip(cells, header, kinds, strict=True):
         try:
             number = read_number(cell) if kind else 0.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from bench.network.recordings import Recorded, record_series
 from planner import api
 from planner.cli.main import main
-from tests.counter_examples import Recorded, record_series
 
 
 def write(folder: Path, text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.network.recordings import Recorded, record_series
 from estimator.traffic.counters import TooShort, measure_iteration
-from tests.counter_examples import Recorded, record_series
 from tests.seeds import seeds
 
 
