@@ -40,8 +40,9 @@ def describe_measured(path: Path) -> dict[str, Any]:
         "perhaps_s": list(found.perhaps_s),
         "traffic": {
             "compute_s": compute_s,
-            "sent_bytes": found.sent_bytes,
-            "begins": begins_s / compute_s if compute_s > 0 else 1.0,
+            # A ring over many ranks sends twice what it sums.
+            "bytes": found.sent_bytes / 2,
+            "begins_s": begins_s,
         },
         "provenance": "measured",
         "notes": _notes(found.perhaps_s, found.harmonic, known=found.begins_s is not None),
@@ -49,7 +50,9 @@ def describe_measured(path: Path) -> dict[str, Any]:
 
 
 def _notes(perhaps_s: tuple[float, ...], harmonic: float, *, known: bool) -> list[str]:
-    notes = []
+    notes = [
+        "traffic takes the counters for those of one node of a job that sums gradients: bytes are half of the sent"
+    ]
     if perhaps_s:
         others = ", ".join(f"{seconds:.4g} s" for seconds in perhaps_s)
         notes.append(
