@@ -188,6 +188,9 @@ traceroute to n4 (10.0.9.2), 30 hops max, 60 byte packets
  {"count": 1, "host": "leaf0", "Loss%": 0.0}, {"count": 2, "host": "aggregation0 (10.0.2.2)", "Avg": 0.3},
  {"count": 3, "host": "???"}, {"count": 4, "host": "core1"}, {"count": 5, "host": "n4"}]}}
 """
+COUNTERS = "time_s,nic0_bytes_total,gpu0_active\n" + "".join(
+    f"{row / 10},{row // 10 * 4000 + max(0, row % 10 - 6) * 1000},{int(row % 10 < 8)}\n" for row in range(60)
+)
 SUBNET = """vendid=0x2c9
 Switch\t64 "S-1"\t# "MF0;l1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
 [1]\t"H-1"[1](a1) \t# "n1 mlx5_0" lid 2 4xNDR

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.shared.options.call import takes
 from planner.shared.options.network import NetworkShowOptions
+from planner.shared.options.network_measure import NetworkMeasureOptions
 from planner.shared.options.network_paths import NetworkPathsOptions, NetworkProbeOptions
 
 
@@ -85,3 +86,13 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
     if options.output is not None:
         write_atomically(options.output, yaml_text(describe_cluster(known)))
     return {**answer, "output": None if options.output is None else str(options.output)}
+
+
+@takes(NetworkMeasureOptions)
+def network_measure(options: NetworkMeasureOptions) -> dict[str, Any]:
+    """Return what counters by time say of a job's iteration: its length, the bytes that it sends, after how much of its
+    compute it begins to, and the lengths that it could have as well. InputError for a file without such counters, and
+    for fewer than two iterations."""
+    from planner.shared.network_measure import describe_measured
+
+    return describe_measured(options.counters)
