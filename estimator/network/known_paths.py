@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from estimator.network.links import Links
 from estimator.network.wires import Integers
+from profiles.errors import InputError
 from profiles.routing import KnownPath, Routing
 
 
@@ -59,7 +61,20 @@ class KnownWays:
             *(links.between(first, second) for first, second in pairwise(through)),
             [int(link) for link in last if links.ends[link, 0] == through[-1]],
         ]
+        self._check_cables(path, steps)
         up = [[link for link in step if links.bytes_per_s[link] > 0] for step in steps]
         if not all(up):
             return None
         return np.array([step[port % len(step)] for step in up], dtype=np.int64)
+
+    def _check_cables(self, path: KnownPath, steps: Sequence[Sequence[int]]) -> None:
+        """Raise InputError for a step of a way where there is no cable at all."""
+        names = (path.source, *path.through, path.destination)
+        for step, (first, second) in zip(steps, pairwise(names), strict=True):
+            if not step:
+                raise InputError(
+                    where=f"way from {path.source} to {path.destination}",
+                    key="through",
+                    found=f"no cable from {first} to {second}",
+                    expected="switches that are joined one after the other",
+                )

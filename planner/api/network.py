@@ -8,6 +8,7 @@ from typing import Any
 from planner.shared.options.call import takes
 from planner.shared.options.contention import ContentionOptions
 from planner.shared.options.network import NetworkShowOptions
+from planner.shared.options.network_paths import NetworkPathsOptions
 
 
 @takes(NetworkShowOptions)
@@ -74,3 +75,22 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
         "timeline": None if options.timeline is None else str(options.timeline),
         "plot": None if options.plot is None else str(options.plot),
     }
+
+
+@takes(NetworkPathsOptions)
+def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
+    """Return the ways from a node of a cluster to another, those that are known first: the switches and links of each,
+    the UDP source ports whose connections take it, and whether it is known or what the model's hash says. InputError
+    for a node or a NIC that there is not, NothingFits where no way leads."""
+    from planner.shared.inputs import load_any_place
+    from planner.shared.network_paths import describe_paths
+
+    return describe_paths(
+        load_any_place(options.cluster),
+        (options.source, options.destination),
+        options.nics,
+        options.port_range,
+        kind=options.routing,
+        hash=options.hash,
+        seed=options.seed,
+    )
