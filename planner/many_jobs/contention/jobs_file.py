@@ -11,6 +11,7 @@ from estimator.communication.groups import describe_group
 from estimator.network.connections import Seat
 from estimator.network.traffic import Exchange, Span, Traffic
 from planner.many_jobs.contention.jobs_schema import WrittenJob, WrittenJobs, WrittenTraffic
+from planner.many_jobs.contention.plan_traffic import SentByPlan, read_own_places, sent_by_file, sent_by_model
 from planner.one_job.free_devices.nodes import gpu_indices
 from planner.one_job.free_devices.running_jobs import RunningJob
 from profiles.cluster import Cluster, DeviceSlot
@@ -42,6 +43,7 @@ class Places:
         self._devices: list[list[DeviceSlot]] = []
         names: list[str] = []
         nodes: dict[tuple[str, int], int] = {}
+        self._nodes = nodes
         hosts = {site.name: site.network.hosts for site in cluster.sites}
         for slot in cluster.slots:
             place = (slot.site, slot.node)
@@ -53,6 +55,15 @@ class Places:
             self._devices[nodes[place]].append(slot)
         self.numbers = {name: number for number, name in enumerate(names)}
         self.names = tuple(names)
+
+    @property
+    def by_host(self) -> dict[str, Sequence[DeviceSlot]]:
+        """The devices of each host."""
+        return dict(zip(self.names, self._devices, strict=True))
+
+    def seat(self, slot: DeviceSlot) -> Seat:
+        """Return a device as the network numbers it."""
+        return Seat(node=self._nodes[slot.site, slot.node], device=slot.index)
 
     def devices(self, node: int) -> Sequence[DeviceSlot]:
         """Return the devices of a node."""
@@ -78,7 +89,8 @@ def read_jobs(path: Path, cluster: Cluster, running: Mapping[str, RunningJob] | 
     holders: dict[Seat, str] = {}
     for number, job in enumerate(written.jobs):
         key = f"jobs[{number}]"
-        seats = _seats(job, places, where, key, running)
+        _check(job, where, key)
+        seats = _seats(job, places, path, key, running)
         for seat in seats:
             other = holders.setdefault(seat, job.id)
             if other != job.id:
@@ -89,9 +101,10 @@ def read_jobs(path: Path, cluster: Cluster, running: Mapping[str, RunningJob] | 
 
 
 def _seats(
-    job: WrittenJob, places: Places, where: str, key: str, running: Mapping[str, RunningJob] | None
+    job: WrittenJob, places: Places, path: Path, key: str, running: Mapping[str, RunningJob] | None
 ) -> tuple[Seat, ...]:
-    """Its devices, host by host in the order in which they are named."""
+    """Its devices, host by host in the order in which they are named; of a plan that alone names them, rank by rank."""
+    where = str(path)
     runs = (running or {}).get(job.id)
     if job.hosts is not None:
         hosts = expand_hosts(job.hosts, where, f"{key}.hosts")
@@ -99,6 +112,8 @@ def _seats(
         lists = [gpu_indices(text, None, where, f"{key}.gpus") for text in texts]
     elif runs is not None:
         hosts, lists = runs.hosts, list(runs.gpus)
+    elif job.plan is not None:
+        return tuple(places.seat(slot) for slot in read_own_places(path.parent / job.plan, places.by_host))
     else:
         found = "none" if running is None else f"none, and no job {job.id} among those that run"
         raise InputError(where=where, key=f"{key}.hosts", found=found, expected="the hosts of each job, or --running")
@@ -127,19 +142,32 @@ def _seats(
 def _placed(
     job: WrittenJob, seats: tuple[Seat, ...], places: Places, cluster: Cluster, path: Path, key: str
 ) -> PlacedJob:
-    said = [name for name in ("traffic", "plan") if getattr(job, name) is not None]
-    if len(said) != 1 or job.traffic is None:
-        found = " and ".join(said) or "neither"
-        raise InputError(where=str(path), key=key, found=found, expected="traffic or plan, one of them")
     slots = tuple(places.devices(seat.node)[seat.device] for seat in seats)
-    return PlacedJob(
-        id=job.id,
-        seats=seats,
-        traffic=_by_hand(job, job.traffic, slots, cluster),
-        flops=job.traffic.flops,
-        level=job.level,
-        weight=job.weight,
-    )
+    if job.traffic is not None:
+        traffic, flops = _by_hand(job, job.traffic, slots, cluster), job.traffic.flops
+    else:
+        sent = _by_plan(job, slots, cluster, path, key)
+        seats = tuple(places.seat(slot) for slot in sent.slots)
+        traffic, flops = sent.traffic, sent.traffic.flops
+    return PlacedJob(id=job.id, seats=seats, traffic=traffic, flops=flops, level=job.level, weight=job.weight)
+
+
+def _by_plan(job: WrittenJob, slots: tuple[DeviceSlot, ...], cluster: Cluster, path: Path, key: str) -> SentByPlan:
+    if job.plan is not None:
+        return sent_by_file(path.parent / job.plan, slots, cluster, job=job.id)
+    return sent_by_model(str(job.model), job.degrees, slots, cluster, job=job.id, where=f"{path}: {key}")
+
+
+def _check(job: WrittenJob, where: str, key: str) -> None:
+    """Raise InputError unless it says in one way what it sends."""
+    said = [name for name in ("traffic", "plan", "model") if getattr(job, name) is not None]
+    if len(said) != 1:
+        expected = "traffic, plan or model, one of them"
+        raise InputError(where=where, key=key, found=" and ".join(said) or "none", expected=expected)
+    if job.degrees and job.model is None:
+        raise InputError(where=where, key=f"{key}.degrees", found=f"them beside {said[0]}", expected="model")
+    if job.gpus is not None and job.hosts is None:
+        raise InputError(where=where, key=f"{key}.gpus", found="them without hosts", expected="hosts")
 
 
 def _by_hand(job: WrittenJob, written: WrittenTraffic, slots: Sequence[DeviceSlot], cluster: Cluster) -> Traffic:

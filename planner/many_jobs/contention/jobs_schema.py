@@ -10,6 +10,7 @@ from profiles.schema import FileModel, printable
 from profiles.vocabulary import CollectiveOp
 
 Name = Annotated[str, Field(min_length=1, max_length=253), printable("a job's name")]
+Scalar = str | int | float | bool
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 
 
@@ -30,6 +31,8 @@ class WrittenJob(FileModel):
     id: Name
     traffic: WrittenTraffic | None = None
     plan: Annotated[str, Field(min_length=1)] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+    degrees: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict, max_length=30)
     hosts: Annotated[str, Field(min_length=1)] | None = None
     gpus: Annotated[str, Field(min_length=1)] | None = None
     level: Annotated[int, Field(ge=0, le=1_000_000)] = 0
