@@ -25,6 +25,8 @@ SLOWS = 0.001
 MOST_SHARED = 3
 """Links on which two jobs meet are named, the fullest first."""
 LOG_ROWS = 20_000
+FEW = 8
+"""So many jobs have been played before compiled code is loaded, which takes a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ def contend(
     """
     names, runs = [job.id for job in jobs], []
     packed = on_fabric(jobs, fabric, model)
-    how = Settings(jitter=jitter)
+    how = Settings(jitter=jitter, compiled=None if len(jobs) > FEW else False)
     for seed in range(seeds):
         here = fabric if seed == 0 else _hashed_by(fabric, seed)
         on_here = packed if seed == 0 else on_fabric(jobs, here, model)
@@ -106,7 +108,7 @@ def contend(
         play(packed, rates, settings=replace(how, jitter=jitter * factor, seed=seed), names=names)
         for factor, seed in NEARBY
     ]
-    alone = [[play([job], rates, settings=Settings(jitter=0)).jobs[0].seconds for job in on] for on, _ in runs]
+    alone = [[play([job], rates, settings=replace(how, jitter=0)).jobs[0].seconds for job in on] for on, _ in runs]
     slowers = _slowers(packed, runs[0][1], rates, names, how)
     described = tuple(
         _job(

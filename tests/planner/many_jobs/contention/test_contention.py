@@ -124,6 +124,54 @@ def test_hosts_of_jobs_that_run(tmp_path: Path, cluster: str) -> None:
     assert told["jobs"] == contend(tmp_path, cluster, *two())["jobs"]
 
 
+PLANNED = "model: gpt2-1.3b, degrees: {dp: 16, global_batch: 64, zero: 1}"
+
+
+def test_models_with_their_degrees(tmp_path: Path) -> None:
+    """A job that is alone takes what its plan's estimate says; its work is the model's."""
+    cluster = "h100:4x8"
+    found = contend(tmp_path, cluster, f"id: a, hosts: 'node[2,0]', {PLANNED}")
+    estimated = api.estimate("gpt2-1.3b", cluster=cluster, devices=16, dp=16, global_batch=64, zero=1)["estimate"]
+    (job,) = found["jobs"]
+    assert job["hosts"] == "node2,node0"
+    assert job["alone_s"] == pytest.approx(estimated["iteration_time_s"], rel=0.01)
+    done = estimated["tflops_per_device"] * 1e12 * 16 * estimated["iteration_time_s"]
+    assert found["utilization"]["flops_per_s"] * job["iteration_time_s"] == pytest.approx(done, rel=1e-6)
+
+
+def test_plans_on_their_own_hosts_and_on_others(tmp_path: Path, cluster: str) -> None:
+    plan = api.plan("gpt2-1.3b", cluster=cluster, devices=16, global_batch=64)
+    (tmp_path / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    own = contend(tmp_path, cluster, "id: a, plan: plan.json")["jobs"][0]
+    assert own["hosts"] == "gpu[1-2]"
+    moved = contend(tmp_path, cluster, "id: a, plan: plan.json, hosts: 'gpu[3-4]'")["jobs"][0]
+    assert (moved["hosts"], moved["alone_s"]) == ("gpu[3-4]", pytest.approx(own["alone_s"], rel=1e-9))
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "found"),
+    [
+        ("plan: plan.json, hosts: gpu1", "devices", "16 devices"),
+        ("model: 'os:abort', hosts: 'gpu[1-2]', degrees: {dp: 16}", "model", "os:abort"),
+        ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {store: x}", "degrees", "store"),
+        ("model: gpt-tiny, hosts: 'gpu[1-2]'", "degrees", "none"),
+        ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {dp: 16}, plan: plan.json", "jobs[0]", "plan and model"),
+        ("plan: plan.json, degrees: {dp: 16}", "jobs[0].degrees", "beside plan"),
+        ("plan: nosuch.json, hosts: gpu1", None, ""),
+    ],
+)
+def test_plans_that_cannot_be(
+    tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str], job: str, key: str | None, found: str
+) -> None:
+    plan = api.plan("gpt2-1.3b", cluster=cluster, devices=16, global_batch=64)
+    (tmp_path / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    jobs = jobs_file(tmp_path, f"id: a, {job}")
+    assert main(["contention", str(jobs), "--cluster", cluster, "--json"]) == 2
+    failure = json.loads(capsys.readouterr().out)["failure"]
+    assert failure["key"] == key
+    assert found in (failure["found"] or "")
+
+
 def test_for_people_with_files(tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     jobs, timeline, plot = jobs_file(tmp_path, *two(level=1)), tmp_path / "t.json", tmp_path / "p.svg"
     words = ["contention", str(jobs), "--cluster", cluster, "--timeline", str(timeline), "--plot", str(plot)]
@@ -146,7 +194,7 @@ def test_for_people_with_files(tmp_path: Path, cluster: str, capsys: pytest.Capt
         ("id: a, traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].hosts", "none"),
         ("id: a, hosts: gpu2, gpus: '8', traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].gpus", "GPU 8"),
         ("id: a, hosts: 'gpu[2-3]', gpus: '0/1/2', traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].gpus", "3 lists"),
-        ("id: a, hosts: gpu2", "jobs[1]", "neither"),
+        ("id: a, hosts: gpu2", "jobs[1]", "none"),
         ("id: a, hosts: gpu2, traffic: {compute_s: 0.0, bytes: 1.0}", "jobs[1].traffic.compute_s", "0.0"),
         ("id: a, hosts: gpu2, traffic: {compute_s: 1.0, bites: 1.0}", "jobs[1].traffic", "bites"),
         ("id: a, hosts: 'gpu2,gpu2', traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].hosts", "a host twice"),
