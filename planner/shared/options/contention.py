@@ -14,6 +14,8 @@ from profiles.records import dataclass
 
 Model = Literal["collective", "flow"]
 
+MOST_JITTER = 0.4
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContentionOptions(TopologyOptions):
@@ -43,5 +45,8 @@ class ContentionOptions(TopologyOptions):
     ] = None
 
     def check(self) -> None:
-        """Raise InputError for more runs than are taken."""
+        """Raise InputError for more runs than are taken, or compute that varies by more than half of it: twice the
+        jitter is played as well."""
         LIMITS.seeds.check(self.seeds, where=self.command, key="--seeds")
+        if self.jitter > MOST_JITTER:
+            raise self.wrong("jitter", found=f"{self.jitter:g}", expected=f"a share from 0 to {MOST_JITTER}")
