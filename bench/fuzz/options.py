@@ -16,6 +16,7 @@ COMMANDS: tuple[str, ...] = (
     "hardware show a100-80gb",
     "hardware topology --cluster cluster.yaml -o out.conf",
     "network show cluster.yaml -o out.yaml",
+    "contention contenders.yaml --cluster clos.yaml --timeline out.json --plot out.svg",
     "network paths cluster.yaml 0 1",
     "network probe clos.yaml n4 --source n1 --read traces.txt -o out.yaml",
     "network measure counters.csv",
