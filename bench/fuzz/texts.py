@@ -175,6 +175,12 @@ CLOS = NAMED.replace(
       topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
 """,
 )
+CONTENDERS = """schema: cellplan.jobs/1
+jobs:
+  - {id: a, hosts: "n[1,3]", gpus: 0-1/2-3, traffic: {compute_s: 0.2, bytes: 1.0e+9, begins_s: 0.1, flops: 1.0e+15}}
+  - {id: b, hosts: n2, gpus: 0-1, model: gpt-tiny, degrees: {dp: 2, global_batch: 8}, level: 1}
+  - {id: c, hosts: "n[2,4]", gpus: 2-3/0-1, traffic: {compute_s: 0.1, bytes: 2.0e+9, op: all_gather}, weight: 2.0}
+"""
 SUBNET = """vendid=0x2c9
 Switch\t64 "S-1"\t# "MF0;l1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
 [1]\t"H-1"[1](a1) \t# "n1 mlx5_0" lid 2 4xNDR

@@ -1,5 +1,6 @@
 """The network between nodes: what Crux observed beside ours, and a cluster's two weeks played.
 
+    python -m bench.network events [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
 
@@ -13,10 +14,11 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import lingjun, observations
+from bench.network import events, lingjun, observations
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
 }

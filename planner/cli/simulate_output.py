@@ -44,6 +44,7 @@ def print_run(
         ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
+        *_moves(summary),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
         ("fairness rho mean, p99, max", _numbers(summary.fairness_mean, summary.fairness_p99, summary.fairness_max)),
@@ -157,6 +158,13 @@ def _nodes(summary: Summary) -> str:
 
 def _scattered(summary: Summary) -> str:
     return f"{format_figure(summary.scattered_ratio, '.1%')}, {format_figure(summary.held_back, '.0f')} jobs"
+
+
+def _moves(summary: Summary) -> list[tuple[str, str]]:
+    """None where nobody was moved."""
+    if not summary.moves:
+        return []
+    return [("moves, what they cost", f"{summary.moves}, {summary.moves_device_hours:.4g} device-hours")]
 
 
 def _traffic(summary: Summary) -> str:

@@ -33,6 +33,7 @@ HEAVY = {
     "plotly",
     "ray",
     "rich",
+    "jinja2",
 }
 
 
@@ -161,6 +162,7 @@ def test_the_public_functions_are_these() -> None:
         "comm_measure",
         "comm_show",
         "compare",
+        "contention",
         "describe_failure",
         "estimate",
         "export",

@@ -40,6 +40,10 @@ PLACERS: dict[str, str] = {
 """Name: the class that makes it; its keyword arguments are the rule's options."""
 
 
+MOVING = ("gandiva", "ours")
+"""Those that also move running jobs (`planner.many_jobs.placers.moves.MovingPlacer`)."""
+
+
 def make_placer(name: str, /, **options: object) -> Placer:
     """Return a new rule of that name with these options. Raise InputError, which names what there is, for an unknown
     name or option. Rules of the user's own are made by `make_users_placer`, apart from this process."""

@@ -82,6 +82,8 @@ def fingerprint(run: RunState) -> str:
         settings.checkpoint.label if settings.checkpoint else "",
     )
     digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    if settings.defragment_s is not None:
+        digest.update(f"moves {settings.defragment_s!r}".encode())
     if settings.placer is not None:
         digest.update(settings.placer.name.encode())
     for job in run.jobs:
@@ -116,6 +118,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
         "series": [write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
+        "moves": run.moves,
         "sent_up": [[*key, _or_none(sent)] for key, sent in run.sent_up.items()],
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
@@ -191,6 +194,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.clock.now_s = document["now_s"]
     run.next_arrival, run.next_round = document["next_arrival"], document["next_round"]
     run.stalled = document["stalled"]
+    # Files that lack them are of runs in which nobody was moved.
+    run.moves.extend(tuple(row) for row in document.get("moves", ()))
     uncounted = document["schema"] != SCHEMA
     for name in Totals.__slots__:
         value = document["totals"].get(name) if uncounted else document["totals"][name]

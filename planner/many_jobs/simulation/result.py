@@ -17,7 +17,7 @@ from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTab
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
-    from planner.many_jobs.simulation.run_state import RunState, Slice
+    from planner.many_jobs.simulation.run_state import Moved, RunState, Slice
 
 Column = NDArray[np.float64]
 
@@ -45,7 +45,8 @@ class Summary:
     finish-time fairness rho (Themis, NSDI 2020, section 3): JCT over the time that the job would take alone on its
     share, which is iterations x asked-for iteration time x max(1, n d / D), d what it asked for, D all devices, n the
     time-averaged number of jobs in the system while it was; `fair_ratio`: the share of jobs with rho of 1 or less.
-    `violations` of the simulator's own invariants: there are none.
+    `moves`: how often the rule of placement moved a running job, each one of the restarts, and what these moves cost:
+    their restarts, times the devices that stood still. `violations` of the simulator's own invariants: there are none.
 
     A node is in use while a job holds a device of it: `nodes_in_use_*`, `machine_hours` (their sum over time);
     `nodes_least_mean`: how many would hold what is held at each time, pool by pool, below which no placement is;
@@ -92,6 +93,8 @@ class Summary:
     waiting_mean: float
     restarts_mean: float
     restarts: int
+    moves: int
+    moves_device_hours: float
     deadlines: int
     deadlines_met: int
     deadlines_met_ratio: float | None
@@ -129,8 +132,8 @@ class Summary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """A run: `summary`, what became of each of `jobs` (in order of submission; `table` by the same numbers), why some
-    did not finish (by number), where they were kept the series over time and the slices of the timeline, and the parts
-    of all grants."""
+    did not finish (by number), where they were kept the series over time and the slices of the timeline, the moves, and
+    the parts of all grants."""
 
     summary: Summary
     timing: Timing
@@ -140,6 +143,7 @@ class Result:
     devices: int
     series: Mapping[str, Sequence[float]]
     slices: Sequence[Slice]
+    moves: Sequence[Moved]
     granted: frozenset[tuple[tuple[str, int], ...]]
 
     @property
@@ -190,6 +194,7 @@ def make_result(run: RunState) -> Result:
         devices=devices,
         series=dict(zip(SERIES, run.series, strict=True)),
         slices=run.slices,
+        moves=run.moves,
         granted=frozenset(run.granted),
     )
 
@@ -232,6 +237,8 @@ def _summary(run: RunState, devices: int) -> Summary:
         waiting_mean=totals.waiting_s / simulated_s if simulated_s > 0 else 0.0,
         restarts_mean=_mean(restarts[numbers].astype(float)) or 0.0,
         restarts=int(restarts.sum()) if len(jobs) else 0,
+        moves=len(run.moves),
+        moves_device_hours=math.fsum(device_s for *_, device_s in run.moves) / 3600,
         deadlines=len(due),
         deadlines_met=met,
         deadlines_met_ratio=met / len(due) if due else None,

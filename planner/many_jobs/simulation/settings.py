@@ -97,7 +97,7 @@ class PolicyError(InputError):
 
 
 class PlacerError(InputError):
-    """A rule of placement gave what cannot be: says which rule, at what time, and to which job."""
+    """A rule of placement gave or moved what cannot be: says which rule, at what time, and to or of which job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +121,10 @@ class Settings:
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
-    nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes
-    where (None: nothing). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
+    nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None: best-
+    fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes where
+    (None: nothing). `defragment_s`: at the multiples of so many seconds the placer may move running jobs, each of which
+    restarts (None: never). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
     not slow each other; else `truth` is what policies are told, and `sharing` what is so. `prices` of a device's hour
     are by pool, and `all_reduce` is the algorithm by whose flows gradients are counted between nodes: neither changes
     what happens. `series` and `slices`: keep the figures of every event, and who sat where when. Every `look_every`
@@ -144,6 +145,7 @@ class Settings:
     uplinks: Mapping[str, tuple[PartLevel, ...]] = field(default_factory=dict)
     placer: Placer | None = None
     seat_times: Truth | None = None
+    defragment_s: float | None = None
     sharing: Sharing | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     all_reduce: Algorithm = "ring"
@@ -156,7 +158,7 @@ class Settings:
     progress: Callable[[int, int, float | None, str], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("round_s", "storage_bandwidth_bytes_per_s", "until_s"):
+        for name in ("round_s", "defragment_s", "storage_bandwidth_bytes_per_s", "until_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}, and must be above 0")

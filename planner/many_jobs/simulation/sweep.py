@@ -33,6 +33,8 @@ MEANS = (
     "throughput_peak",
     "utilization_mean",
     "restarts_mean",
+    "moves",
+    "moves_device_hours",
     "finished",
     "unfinished",
     "deadlines_met_ratio",

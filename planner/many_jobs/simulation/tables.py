@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from itertools import chain
@@ -21,6 +22,7 @@ JOB_COLUMNS = (
     "waited_s",
     "attained_device_s",
     "restarts",
+    "moves",
     "failures",
     "nodes",
     "seats",
@@ -55,6 +57,7 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
     """Yield the names of the columns, then a row of cells for each job, in order of submission."""
     yield JOB_COLUMNS
     table, rho, seats = result.table, result.fairness, last_seats(result)
+    moves = Counter(number for number, *_ in result.moves)
     of_others = (table.progress_s, table.lost_to_others_s, table.contended_s, table.busy_device_s, table.flops)
     for number, job in enumerate(result.jobs):
         end_s, status = table.end_s[number], result.status(number)
@@ -71,6 +74,7 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
             _figure(table.waited_s[number]),
             _figure(table.attained_device_s[number]),
             table.restarts[number],
+            moves[number],
             table.failures[number],
             table.nodes[number],
             seats.get(number, ""),

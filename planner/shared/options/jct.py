@@ -6,6 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from planner.shared.options.common import ReportFile
 from planner.shared.options.record import Option, Options, ProgressHook
 from planner.shared.options.values import CLOCK, NATURAL, PARAMETER_SETS, SHARE
 from profiles.records import dataclass
@@ -72,3 +73,4 @@ class JctEvaluateOptions(EvaluationOptions):
     """A trace to evaluate on."""
 
     trace: Trace = field(kw_only=False)
+    report: ReportFile = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.shared.options.code import CodeOptions
+from planner.shared.options.common import ReportFile
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.values import (
@@ -152,6 +153,10 @@ class ReplayOptions(CodeOptions, TraceOptions):
             " NICs and uplinks; none: what the Cell says, wherever the job sits (default: %(default)s)"
         ),
     ] = "none"
+    defragment: Annotated[
+        float | None,
+        RUN("every S seconds the rule of placement may move running jobs, each of which restarts", "S", ROUND),
+    ] = None
     network: Annotated[
         NetworkModel,
         RUN(
@@ -208,6 +213,7 @@ class SimulateOptions(ReplayOptions):
     series_csv: Annotated[Path | None, FILES("the cluster over time", writes="file")] = None
     timeline: Annotated[Path | None, FILES("who sat where when, for Perfetto (.json, .json.gz)", writes="file")] = None
     plot: Annotated[Path | None, FILES("throughput, queue and JCTs (.svg, .png)", writes="file")] = None
+    report: ReportFile = None
     bound: Annotated[bool, FILES("also say what no policy can beat, and how far this one is")] = False
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)
