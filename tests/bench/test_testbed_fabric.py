@@ -40,7 +40,7 @@ def flow(*hosts: int, place: int = 0, level: int = 0, spines: tuple[int, int] = 
         place=place,
         compute_s=0.1,
         begins_s=0.1,
-        size_bytes=500_000,
+        size_bytes=1_000_000,
         spines=spines,
         level=level,
     )
@@ -75,9 +75,11 @@ def test_blocks_are_spread_evenly_by_chance() -> None:
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
-    for key, wrong in (("hosts", 65), ("hosts", 7), ("spines", 0), ("levels", 8), ("nic_bytes_per_s", 0.0)):
-        with pytest.raises(InputError, match="fabric"):
-            replace(Shape(), **{key: wrong})
+    for wrong in ({"hosts": 65}, {"hosts": 7}, {"spines": 0}, {"levels": 8}):
+        with pytest.raises(InputError, match=f"fabric: {next(iter(wrong))}"):
+            Shape(**wrong)
+    with pytest.raises(InputError, match="rates"):
+        Shape(nic_bytes_per_s=0.0)
 
 
 def test_pairs_meet_and_every_mode_has_the_same_jobs() -> None:
@@ -103,7 +105,7 @@ def test_pairs_meet_and_every_mode_has_the_same_jobs() -> None:
 def test_simulated_jobs_by_hand() -> None:
     """Alone as long as it computes and sends; two on one uplink get half each; the lower level waits for the other."""
     simulator = Simulator(SMALL, from_s=1.0, until_s=21.0)
-    sent_s = 500_000 / (SMALL.nic_bytes_per_s * 2948 / 3014)
+    sent_s = 1_000_000 / (SMALL.nic_bytes_per_s * 2948 / 3014)
 
     def simulated(*jobs: Job) -> list[Simulated]:
         return simulator.simulate(Case(name="", mode="fair", jobs=jobs), jitter=0.0, seeds=1)
@@ -154,7 +156,7 @@ def test_the_kernel_routes_by_port_and_has_a_class_for_each_place_and_level() ->
             assert "dev to-h3" in down
         shown = run_tool("tc", "-n", f"{prefix}l0", "class", "show", "dev", "to-s1")
         assert sum(" leaf " in line for line in shown.splitlines()) == SMALL.places * SMALL.levels
-        assert "rate 40Mbit" in shown
+        assert "rate 80Mbit" in shown
     assert not [entry for entry in Path("/run/netns").iterdir() if entry.name.startswith(prefix)]
 
 
@@ -162,12 +164,12 @@ def test_the_kernel_routes_by_port_and_has_a_class_for_each_place_and_level() ->
 def test_jobs_run_and_sum() -> None:
     """At least as long as they compute and the link is wide."""
     ring = Job(
-        kind="ring", hosts=(0, 1, 2, 3), place=1, compute_s=0.05, begins_s=0.02, size_bytes=40_000, spines=(0,) * 4
+        kind="ring", hosts=(0, 1, 2, 3), place=1, compute_s=0.05, begins_s=0.02, size_bytes=80_000, spines=(0,) * 4
     )
     case = Case(name="pair 1", mode="fair", jobs=(flow(0, 2), ring))
     (found,) = run_cases(SMALL, [case], lasts_s=1.5, jitter=0.0, seed=0, limit_s=200)
     assert len(found) == 2
-    sent_s = 500_000 / SMALL.nic_bytes_per_s
+    sent_s = 1_000_000 / SMALL.nic_bytes_per_s
     assert min(found[0].iterations_s(0.0, math.inf)) > 0.95 * (0.1 + sent_s)
     assert min(found[1].iterations_s(0.0, math.inf)) >= 0.05
 

