@@ -51,6 +51,7 @@ from bench.fuzz.texts import (
     TITAN,
     TOPOLOGY_CONF,
     TOPOLOGY_YAML,
+    TRACES,
     WIRED,
 )
 from estimator.host.cpu import cpu_name
@@ -143,6 +144,7 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("network show wired.yaml -o out.yaml", "wired.yaml", 5),
     ("network show clos.yaml --between n1,n4", "clos.yaml", 4),
     ("network show named.yaml --topology subnet.txt", "subnet.txt", 4),
+    ("network probe clos.yaml n4 --source n1 --read traces.txt -o out.yaml", "traces.txt clos.yaml", 4),
     ("network paths clos.yaml n1 n4 --ports 50000-50063", "clos.yaml", 4),
     ("network show named.yaml --topology hypernodes.json", "hypernodes.json", 3),
     ("estimate gpt-tiny --cluster levels.yaml --tp 2 --dp 8 --global-batch 16", "levels.yaml", 5),
@@ -206,6 +208,7 @@ def make_files(folder: Path) -> None:
         "wired.yaml": WIRED,
         "clos.yaml": CLOS,
         "subnet.txt": SUBNET,
+        "traces.txt": TRACES,
         "hypernodes.json": json.dumps(HYPERNODES),
         "topology.conf": TOPOLOGY_CONF,
         "topology.yaml": TOPOLOGY_YAML,

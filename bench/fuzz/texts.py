@@ -175,6 +175,19 @@ CLOS = NAMED.replace(
       topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
 """,
 )
+TRACES = """+ traceroute -U --sport=50000 -p 4791 n4
+traceroute to n4 (10.0.9.2), 30 hops max, 60 byte packets
+ 1  leaf0 (10.0.1.2)  0.215 ms  0.187 ms  0.181 ms
+ 2  aggregation1 (10.0.3.2)  0.412 ms * *
+ 3  core2  0.5 ms
+ 4  * * *
+ 5  leaf3.dc.example (10.0.5.2)  0.530 ms
+ 6  n4 (10.0.9.2)  0.690 ms
++ mtr --json --udp --localport 50001 --port 4791 n4
+{"report": {"mtr": {"src": "n1", "dst": "n4", "tests": 10}, "hubs": [
+ {"count": 1, "host": "leaf0", "Loss%": 0.0}, {"count": 2, "host": "aggregation0 (10.0.2.2)", "Avg": 0.3},
+ {"count": 3, "host": "???"}, {"count": 4, "host": "core1"}, {"count": 5, "host": "n4"}]}}
+"""
 SUBNET = """vendid=0x2c9
 Switch\t64 "S-1"\t# "MF0;l1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
 [1]\t"H-1"[1](a1) \t# "n1 mlx5_0" lid 2 4xNDR

@@ -23,7 +23,7 @@ from planner.api.measured import (
     profiles_import,
     profiles_show,
 )
-from planner.api.network import network_paths, network_show
+from planner.api.network import network_paths, network_probe, network_show
 from planner.api.one_job import (
     afford,
     compare,
@@ -62,6 +62,7 @@ __all__ = (
     "models_list",
     "models_show",
     "network_paths",
+    "network_probe",
     "network_show",
     "place",
     "plan",

@@ -11,6 +11,7 @@ import pytest
 
 from bench.testbed.fabric.__main__ import main
 from bench.testbed.fabric.cases import Case, Job, make_cases
+from bench.testbed.fabric.probing import print_probed, probe_fabric, wrong_ports
 from bench.testbed.fabric.report import Row, print_rows, verdicts
 from bench.testbed.fabric.running import Timed, run_cases
 from bench.testbed.fabric.shape import BLOCK_PORTS, BLOCKS, FIRST_PORT, Shape, place_address
@@ -172,6 +173,21 @@ def test_jobs_run_and_sum() -> None:
     sent_s = 1_000_000 / SMALL.nic_bytes_per_s
     assert min(found[0].iterations_s(0.0, math.inf)) > 0.95 * (0.1 + sent_s)
     assert min(found[1].iterations_s(0.0, math.inf)) >= 0.05
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_the_port_probe_finds_the_ways_of_the_rules() -> None:
+    """And what went another way than the rules say would be told."""
+    pairs = ((0, 3), (0, 1))
+    found = probe_fabric(SMALL, pairs)
+    assert [(probed.answer["equal"], probed.answer["stopped"]) for probed in found] == [
+        (2, "all seen"),
+        (1, "all seen"),
+    ]
+    assert found[0].answer["paths"][0]["through"][::2] == ["leaf0", "leaf1"]
+    assert [wrong_ports(SMALL, probed) for probed in found] == [[], []]
+    assert wrong_ports(replace(SMALL, seed=1), found[0])
+    assert print_probed(SMALL, found) == 0
 
 
 def test_the_command_says_why_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

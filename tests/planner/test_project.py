@@ -176,6 +176,7 @@ def test_the_public_functions_are_these() -> None:
         "models_list",
         "models_show",
         "network_paths",
+        "network_probe",
         "network_show",
         "place",
         "plan",

@@ -1,6 +1,6 @@
 """Jobs on an emulated fabric of hosts, leaves and spines, over real TCP: iterations measured beside the simulator's.
 
-    python -m bench.testbed.fabric [--pairs 12] [--queues 3] [--lasts 20] [--short] [--seed 0] [--json FILE]
+    python -m bench.testbed.fabric [--short] [--pairs 12] [--queues 3] [--lasts 20] [--seed 0] [--json FILE]
     python -m bench.testbed.fabric --probe
 
 Twelve pairs and three queues of five jobs, each three times: with fair shares on ways by chance, with a level for each
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.testbed.fabric.cases import PAIRS, QUEUES, Case, make_cases
+from bench.testbed.fabric.probing import print_probed, probe_fabric
 from bench.testbed.fabric.report import Row, print_rows, verdicts
 from bench.testbed.fabric.running import Timed, run_cases
 from bench.testbed.fabric.shape import Shape
@@ -33,8 +34,11 @@ from bench.testbed.fabric.unprivileged import in_user_namespace
 from bench.testbed.network import why_not
 from estimator.host.cpu import cpu_name
 
-BEGIN_S, SHORT_S, LONG_S = 1.5, 4.0, 20.0
+BEGIN_S, LOOKED_AT_S = 1.5, 20.0
 """What is left out at the beginning of a round, when windows open; and how long is looked at."""
+
+SHORT = {"pairs": 6, "queues": 2, "lasts": 5.0}
+"""Under five minutes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" {args.nic:g} Mb/s, uplinks {args.uplink:g} Mb/s",
         flush=True,
     )
+    if args.probe:
+        pairs = ((0, shape.hosts - 1), (shape.hosts - 1, 0), (0, 1))
+        return 1 if print_probed(shape, probe_fabric(shape, pairs)) else 0
     cases = make_cases(shape, args.seed, pairs=args.pairs, queues=args.queues)
-    looked_at_s = args.lasts or (SHORT_S if args.short else LONG_S)
-    lasts_s = BEGIN_S + looked_at_s
+    lasts_s = BEGIN_S + args.lasts
     idle = _idle_s()
     found = run_cases(
         shape, cases, lasts_s=lasts_s, jitter=args.jitter, seed=args.seed, limit_s=60 + 3 * lasts_s * len(cases)
@@ -85,8 +91,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of jobs (default: %(default)s)")
     parser.add_argument("--queues", type=int, default=QUEUES, help="of five jobs (default: %(default)s)")
-    parser.add_argument("--short", action="store_true", help=f"look at {SHORT_S:g} s of each case, not {LONG_S:g}")
-    parser.add_argument("--lasts", type=float, help="look at so many seconds of each case")
+    parser.add_argument(
+        "--lasts", type=float, default=LOOKED_AT_S, help="look at so many seconds of each case (default: %(default)s)"
+    )
+    parser.add_argument("--short", action="store_true", help=f"in less than five minutes: {SHORT}")
     parser.add_argument("--seed", type=int, default=0, help="draws jobs and ways (default: %(default)s)")
     parser.add_argument("--jitter", type=float, default=0.01, help="of compute times (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=5, help="of the simulator's jitter (default: %(default)s)")
@@ -95,8 +103,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--spines", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--nic", type=float, default=80.0, help="Mb/s of a host's NIC (default: %(default)s)")
     parser.add_argument("--uplink", type=float, default=80.0, help="Mb/s of a leaf's uplink (default: %(default)s)")
+    parser.add_argument("--probe", action="store_true", help="find ways by port, and run no jobs")
     parser.add_argument("--json", type=Path, help="add the rows to this file of lines")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.short:
+        vars(args).update(SHORT)
+    return args
 
 
 def _rows(

@@ -4,7 +4,8 @@ A host, a leaf and a spine are a namespace each; so is every place of a job on a
 packet's source address names its job. Over veth pairs the kernel's own multipath routes by the hash of the sending
 socket: a source port decides nothing, and a time-out moves the flow. So each leaf has rules by source port
 (`ip rule ... sport`), drawn as a hash might: blocks of 256 ports, each to a spine by chance. All of a block's ports
-share a way; 32 of them each are for one level, by which the links' queues tell packets apart (`queues`).
+share a way; 32 of them each are for one level, by which the links' queues tell packets apart (`queues`). Some further
+ports have a rule each, as they would with a hash, for whoever looks for ways.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from profiles.records import dataclass
 
 FIRST_PORT, BLOCK_PORTS, BLOCKS = 0xC000, 0x100, 32
 LEVEL_PORTS, MOST_LEVELS = 0x20, 7
+SINGLE_PORTS = range(60_000, 60_064)
+"""UDP ports, each of which goes to a spine by chance."""
+
 FRAME_BYTES = 3000
 """The MTU. A smaller one has hosts forward more packets, a larger one keeps each hop waiting for its end longer."""
 
@@ -80,9 +84,17 @@ class Shape:
             found.append(tuple(spines))
         return tuple(found)
 
+    @cached_property
+    def spine_of_single(self) -> tuple[tuple[int, ...], ...]:
+        """Of each leaf, the spine that each of the single ports goes to."""
+        rng = random.Random(f"single ports {self.seed}")
+        return tuple(tuple(rng.randrange(self.spines) for _ in SINGLE_PORTS) for _ in range(self.leaves))
+
     def spine_of(self, leaf: int, port: int) -> int:
         """Return the spine to which a leaf sends what comes from a port; of ports without a rule the first."""
         block, _ = divmod(port - FIRST_PORT, BLOCK_PORTS)
+        if port in SINGLE_PORTS:
+            return self.spine_of_single[leaf][port - SINGLE_PORTS.start]
         return self.spine_of_block[leaf][block] if 0 <= block < BLOCKS else 0
 
     def blocks_to(self, leaf: int, spine: int) -> tuple[int, ...]:
@@ -117,6 +129,16 @@ def spine_name(spine: int) -> str:
 def host_address(host: int) -> str:
     """Return the address of a host itself."""
     return f"10.203.0.{host + 1}"
+
+
+def leaf_address(leaf: int) -> str:
+    """Return the address by which a leaf answers a probe."""
+    return f"10.203.1.{leaf + 1}"
+
+
+def spine_address(spine: int) -> str:
+    """Return the address by which a spine answers a probe."""
+    return f"10.203.2.{spine + 1}"
 
 
 def place_address(host: int, place: int) -> str:

@@ -21,8 +21,11 @@ from bench.testbed.fabric.shape import (
     FIRST_PORT,
     PAYLOAD,
     Shape,
+    host_address,
     host_name,
+    leaf_address,
     leaf_name,
+    spine_address,
     spine_name,
 )
 from estimator.network.links import links_of_cluster
@@ -186,7 +189,10 @@ def cluster_file(shape: Shape) -> dict[str, Any]:
         "nics": {"count": 1, "link": nic},
         "host_link": nic,
     }
-    return {
-        "schema": "cellplan.cluster/1",
-        "sites": [{"name": "fabric", "nodes": [nodes], "fabric": {"link": nic, "topology": topology}}],
+    addresses = {
+        **{leaf_address(leaf): leaf_name(leaf) for leaf in range(shape.leaves)},
+        **{spine_address(spine): spine_name(spine) for spine in range(shape.spines)},
+        **{host_address(host): host_name(host) for host in range(shape.hosts)},
     }
+    fabric = {"link": nic, "topology": topology, "routing": {"kind": "ecmp", "addresses": addresses}}
+    return {"schema": "cellplan.cluster/1", "sites": [{"name": "fabric", "nodes": [nodes], "fabric": fabric}]}

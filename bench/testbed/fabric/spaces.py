@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from bench.testbed.fabric.queues import queue_lines
-from bench.testbed.fabric.shape import BLOCK_PORTS, BLOCKS, FIRST_PORT, FRAME_BYTES, Shape, host_address, place_address
+from bench.testbed.fabric.shape import (
+    BLOCK_PORTS,
+    BLOCKS,
+    FIRST_PORT,
+    FRAME_BYTES,
+    SINGLE_PORTS,
+    Shape,
+    host_address,
+    leaf_address,
+    place_address,
+    spine_address,
+)
 from bench.testbed.layout import End, Layout, Line, Route, Space, Wire
 
 WINDOW_BYTES = 48 << 10
@@ -39,19 +50,14 @@ def place_space(host: int, place: int) -> str:
     return f"h{host}p{place}"
 
 
-def switch_address(tier: int, number: int) -> str:
-    """Return the address of a leaf (tier 1) or a spine (tier 2), by which it answers a probe."""
-    return f"10.203.{tier}.{number + 1}"
-
-
 def lay_out_fabric(shape: Shape) -> Layout:
     """Return the namespaces of hosts, places on them, leaves and spines, and all between them."""
     leaves, spines, hosts = range(shape.leaves), range(shape.spines), range(shape.hosts)
     addresses = {
         **{host_space(host): host_address(host) for host in hosts},
         **{place_space(host, place): place_address(host, place) for host in hosts for place in range(shape.places)},
-        **{f"l{leaf}": switch_address(1, leaf) for leaf in leaves},
-        **{f"s{spine}": switch_address(2, spine) for spine in spines},
+        **{f"l{leaf}": leaf_address(leaf) for leaf in leaves},
+        **{f"s{spine}": spine_address(spine) for spine in spines},
     }
     pairs = [(place_space(host, place), host_space(host)) for host in hosts for place in range(shape.places)]
     nics = [(host_space(host), f"l{shape.leaf_of(host)}") for host in hosts]
@@ -129,4 +135,7 @@ def _rules(shape: Shape, leaf: int) -> list[Line]:
         ports = f"{first}-{first + BLOCK_PORTS - 1}"
         table = _FIRST_TABLE + shape.spine_of_block[leaf][block]
         rules.append(Line(space=space, text=f"rule add pref {1001 + block} sport {ports} lookup {table}"))
+    for port in SINGLE_PORTS:
+        table = _FIRST_TABLE + shape.spine_of(leaf, port)
+        rules.append(Line(space=space, text=f"rule add pref 2000 ipproto udp sport {port} lookup {table}"))
     return rules
