@@ -11,6 +11,7 @@ from functools import cached_property
 from profiles.errors import InputError
 from profiles.limits import LIMITS
 from profiles.network import PLAIN, Network
+from profiles.pcie import PcieSwitch, check_pcie
 from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
@@ -25,7 +26,8 @@ class NodeGroup:
     """`count` equal nodes of `devices` each, `free` of the group's devices being free (None: all).
 
     An island is the set of devices that the fast link joins: the whole node, an equal part of it, or, where
-    `island_size` is a multiple of `devices`, a rack of several nodes. `nics` is per node.
+    `island_size` is a multiple of `devices`, a rack of several nodes. `nics` is per node. `pcie`: what hangs under each
+    PCIe switch of a node; empty where nobody said.
     """
 
     count: int
@@ -39,8 +41,10 @@ class NodeGroup:
     free: int | None = None
     price_per_device_hour: float | None = None
     power_w: float | None = None
+    pcie: tuple[PcieSwitch, ...] = ()
 
     def __post_init__(self) -> None:
+        check_pcie(self.pcie, devices=self.devices, nics=self.nics)
         total = self.count * self.devices
         for key, value, least in (
             ("count", self.count, 1),

@@ -9,6 +9,7 @@ from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.hardware import device_names, link_names, load_device, load_link
 from profiles.host_lists import fold_hosts
 from profiles.network_file import describe_network
+from profiles.pcie import describe_pcie
 from profiles.vocabulary import Device, Link
 
 
@@ -49,6 +50,7 @@ def _describe_nodes(group: NodeGroup) -> dict[str, Any]:
         "free": "all" if group.free is None else group.free,
         "price_per_device_hour": group.price_per_device_hour,
         "power_w": group.power_w,
+        "pcie": describe_pcie(group.pcie) or None,
     }
     return {key: value for key, value in described.items() if value is not None}
 

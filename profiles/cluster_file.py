@@ -21,6 +21,7 @@ from profiles.hardware import load_device, load_link
 from profiles.limits import LIMITS
 from profiles.network import Network
 from profiles.network_file import network_beside, read_hosts, read_network
+from profiles.pcie import read_pcie
 from profiles.reference_nodes import (
     LOCAL,
     LocalDevice,
@@ -200,6 +201,11 @@ class _FileReader:
         if tree is not None and not (fabric and fabric.levels):
             network = network_beside(tree, network, sum(group.count for group in nodes), text=self._where)
         with _inside(self._where, key):
+            if fabric is not None and fabric.routing is not None:
+                from profiles.routing_file import read_routing
+
+                nics = [group.nics for group in nodes for _ in range(group.count)]
+                network = replace(network, routing=read_routing(fabric.routing, network, nics, self._where))
             return Site(name=written.name, nodes=tuple(nodes), fabric_link=link, network=network)
 
     def _nodes(self, written: NodesModel, key: str) -> NodeGroup:
@@ -223,7 +229,7 @@ class _FileReader:
         device = self._device(written.device, f"{key}.device", workers=written.devices)
         with _inside(self._where, key):
             base = default_nodes(device, count=written.count, devices=written.devices or device.reference_node.devices)
-            group = replace(base, **given)
+            group = self._with_pcie(replace(base, **given), written, key)
         if written.device == LOCAL:
             self.notes.append(f"{key}: {local_note(group)}")
         elif missing:
@@ -262,7 +268,21 @@ class _FileReader:
         if replace(device, reference_node=first.reference_node) == first:
             device = first
         with _inside(self._where, key):
-            return NodeGroup(count=written.count, device=device, devices=node.devices, **given)
+            group = NodeGroup(count=written.count, device=device, devices=node.devices, **given)
+            return self._with_pcie(group, written, key)
+
+    def _with_pcie(self, group: NodeGroup, written: NodesModel, key: str) -> NodeGroup:
+        """The nodes with what hangs under their PCIe switches, whose lanes are the host link's where they do not say
+        their own."""
+        if written.pcie is None:
+            return group
+        rates = [
+            group.host_link.bandwidth_bytes_per_s
+            if row.link is None
+            else self._link(row.link, f"{key}.pcie[{number}].link", kind="pcie").bandwidth_bytes_per_s
+            for number, row in enumerate(written.pcie)
+        ]
+        return replace(group, pcie=read_pcie(written.pcie, rates, devices=group.devices, nics=group.nics))
 
     def _device(self, name: str, key: str, *, workers: int | None) -> Device:
         if name == LOCAL:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.limits import LIMITS
+from profiles.routing import HashName, RoutingKind
 from profiles.schema import FileModel, printable
 from profiles.vocabulary import DType, LinkKind, PeakBasis
 
@@ -116,6 +117,18 @@ class NicsModel(FileModel):
     link: LinkRef
 
 
+Index = Annotated[int, Field(ge=0, le=LIMITS.devices.most)]
+
+
+class PcieModel(FileModel):
+    """What hangs under one PCIe switch: so many devices and NICs as come next, or which, by number. `count` such."""
+
+    devices: Index | list[Index] = 0
+    nics: Index | list[Index] = 0
+    count: int = Field(default=1, ge=1, le=64)
+    link: LinkRef | None = None
+
+
 class NodesModel(FileModel):
     """Equal nodes. What is left out is the device's reference node's. `names` are a host list or a list."""
 
@@ -125,6 +138,7 @@ class NodesModel(FileModel):
     island: IslandModel | None = None
     nics: NicsModel | None = None
     host_link: LinkRef | None = None
+    pcie: list[PcieModel] | None = Field(default=None, min_length=1, max_length=64)
     free: Annotated[int | Literal["all"], BeforeValidator(_all_or_number)] = "all"
     price_per_device_hour: float | None = Field(default=None, ge=0, le=1e9)
     power_w: float | None = Field(default=None, ge=0, le=1e9)
@@ -274,6 +288,26 @@ WiringModel = Annotated[
 ]
 
 
+class KnownPathModel(FileModel):
+    """The switches that connections from these UDP ports of one node pass on their way to another."""
+
+    source: Name = Field(alias="from")
+    destination: Name = Field(alias="to")
+    nics: list[Index] | None = Field(default=None, min_length=2, max_length=2)
+    ports: str | list[int]
+    through: list[Name] = Field(min_length=1, max_length=64)
+
+
+class RoutingModel(FileModel):
+    """How the fabric chooses among equal ways, and ways that are known; addresses of hosts and switches."""
+
+    kind: RoutingKind | None = None
+    hash: HashName = "jenkins"
+    seed: int = Field(default=0, ge=0, le=2**63)
+    paths: list[KnownPathModel] = Field(default_factory=list)
+    addresses: dict[Name, Name] = Field(default_factory=dict)
+
+
 class FabricModel(FileModel):
     """The network between a site's nodes: `levels` from the nodes up, or the short form of equal `pods`; or
     switches and cables, out of which the levels follow."""
@@ -283,6 +317,7 @@ class FabricModel(FileModel):
     oversubscription: float | None = Field(default=None, ge=1, le=1e6)
     pods: int | None = None
     levels: list[LevelModel] | None = Field(default=None, min_length=1)
+    routing: RoutingModel | None = None
 
 
 class SiteModel(FileModel):

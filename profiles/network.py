@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from profiles.errors import InputError
 from profiles.records import dataclass
+from profiles.routing import Routing
 from profiles.wiring import Wiring
 
 
@@ -98,11 +99,13 @@ class FabricLevel:
 class Network:
     """The tree of a site: `levels` from the nodes up, none for a fabric without parts, and the nodes' names, `hosts`,
     in the site's order where they have any. What is above the highest level joins all of its parts without limit.
-    `wiring` are the switches and cables that the levels come from ; None where nobody told them."""
+    `wiring` are the switches and cables that the levels come from, `routing` how they choose among ways; None where
+    nobody told them."""
 
     levels: tuple[FabricLevel, ...] = ()
     hosts: tuple[str, ...] = ()
     wiring: Wiring | None = None
+    routing: Routing | None = None
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]
@@ -141,7 +144,7 @@ class Network:
     @cached_property
     def _hash(self) -> int:
         """Counted once: a tree of thousands of nodes is part of keys."""
-        return hash((self.levels, self.hosts, self.wiring))
+        return hash((self.levels, self.hosts, self.wiring, self.routing))
 
     @cached_property
     def part_of_node(self) -> tuple[tuple[int, ...], ...]:

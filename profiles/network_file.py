@@ -257,6 +257,10 @@ class _LevelReader:
 
 def describe_network(network: Network) -> dict[str, Any]:
     """Return the keys of a `fabric` that mean the tree, without its link; nodes' names stand with the nodes."""
+    if network.routing is not None:
+        from profiles.routing_file import describe_routing
+
+        return {**describe_network(replace(network, routing=None)), "routing": describe_routing(network.routing)}
     if network.wiring is not None:
         from profiles.wiring_file import describe_wiring
 

@@ -16,6 +16,7 @@ COMMANDS: tuple[str, ...] = (
     "hardware show a100-80gb",
     "hardware topology --cluster cluster.yaml -o out.conf",
     "network show cluster.yaml -o out.yaml",
+    "network paths cluster.yaml 0 1",
     "profile gpt-tiny --store out.sqlite --budget 1",
     "comm measure --ranks 2 --sizes 1024,2048 --ops all_reduce --repeats 1 --store out.sqlite",
     "comm fit nccl.txt --link nvswitch3 --store out.sqlite",

@@ -201,7 +201,7 @@ def _send_all(
     messages: dict[Hashable, _Message] = {}
     by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
     by_door: defaultdict[tuple[str, ...], list[tuple[_Message, float]]] = defaultdict(list)
-    for i, j, share in _overlaps(len(from_slots), len(to_slots)):
+    for i, j, share in overlaps(len(from_slots), len(to_slots)):
         sender, receiver = from_slots[i], to_slots[j]
         if sender == receiver:
             continue
@@ -279,8 +279,8 @@ def _table_ids(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
     return tuple(sorted({name for time in times for name in time.table_ids}))
 
 
-def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
-    """(sender, receiver, share of the whole) where the senders' equal intervals meet the receivers'."""
+def overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
+    """Yield (sender, receiver, share of the whole) where the senders' equal intervals meet the receivers'."""
     i = j = start = 0
     while i < senders and j < receivers:
         sender_end, receiver_end = (i + 1) * receivers, (j + 1) * senders

@@ -16,7 +16,8 @@ class Exchange:
 
     `size_bytes` is counted as `profiles.vocabulary.Collective.bytes`, of one group. `groups` hold the ranks of the job,
     from 0, in the order in which the collective goes through them; of send_recv each is sender and receiver. `alone_s`
-    is what one of them takes of this job alone, by the estimate, its latency included.
+    is what one of them takes of this job alone, by the estimate, its latency included. Those `beside` it begin with
+    each of them, and it has ended when all have: two axes that send at the same time, both ways of a boundary.
     """
 
     axis: Axis
@@ -26,6 +27,12 @@ class Exchange:
     alone_s: float
     latency_s: float = 0.0
     times: int = 1
+    beside: tuple[Exchange, ...] = ()
+
+    @property
+    def together_s(self) -> float:
+        """Seconds of one of them alone, with what is sent beside it."""
+        return max(self.alone_s, max((other.times * other.together_s for other in self.beside), default=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)

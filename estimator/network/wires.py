@@ -37,7 +37,8 @@ class Tier:
 class Wires:
     """A site's network. `ends` are the vertices that each row of cables joins, (rows, 2), the lower one first where one
     is nearer to the nodes; `counts` how many parallel cables a row is; `bytes_per_s` what one of them carries, one
-    direction; `nics` which of its node's NICs a row leaves from (`ALL_NICS`, `BETWEEN_SWITCHES`)."""
+    direction; `nics` which of its node's NICs a row leaves from (`ALL_NICS`, `BETWEEN_SWITCHES`); of these each node
+    has `node_nics`."""
 
     nodes: int
     tiers: tuple[Tier, ...]
@@ -46,6 +47,7 @@ class Wires:
     counts: Integers
     bytes_per_s: Floats
     nics: Integers
+    node_nics: Integers
 
     @cached_property
     def tier_of(self) -> Integers:
@@ -82,19 +84,20 @@ class _Collector:
         lower, upper, number, rates, of = np.broadcast_arrays(lower, upper, count, bytes_per_s, nics)
         self._parts.append((lower, upper, number, rates.astype(np.float64), of))
 
-    def wires(self, nodes: int, tiers: Sequence[tuple[str, int]], names: Sequence[str]) -> Wires:
+    def wires(self, node_nics: Integers, tiers: Sequence[tuple[str, int]], names: Sequence[str]) -> Wires:
         columns = [
             np.concatenate(column) if column else np.empty(0, np.int64) for column in zip(*self._parts, strict=True)
         ]
         lower, upper, counts, rates, nics = columns if columns else [np.empty(0, np.int64)] * 5
         return Wires(
-            nodes=nodes,
+            nodes=len(node_nics),
             tiers=tuple(Tier(name=name, switches=count) for name, count in tiers),
             names=tuple(names),
             ends=np.stack([lower, upper], axis=1),
             counts=counts,
             bytes_per_s=np.asarray(rates, dtype=np.float64),
             nics=nics,
+            node_nics=node_nics,
         )
 
 
@@ -107,10 +110,10 @@ def wires_of(site: Site) -> Wires:
     if isinstance(wiring, Clos):
         return _clos(wiring, names, nics, rate)
     if isinstance(wiring, Torus):
-        return _torus(wiring, names)
+        return _torus(wiring, names, nics)
     if isinstance(wiring, Wired):
-        return _wired(wiring, names, nics * rate)
-    return _tree(site.network, names, nics * rate)
+        return _wired(wiring, names, nics, rate)
+    return _tree(site.network, names, nics, rate)
 
 
 def _clos(clos: Clos, names: list[str], nics: Integers, nic_rate: Floats) -> Wires:
@@ -118,7 +121,7 @@ def _clos(clos: Clos, names: list[str], nics: Integers, nic_rate: Floats) -> Wir
     place = np.arange(nodes)
     leaf = nodes
     if clos.attachment == "one":
-        cables.add(place, leaf + place // clos.nodes_below, 1, nic_rate * nics, ALL_NICS)
+        cables.add(place, leaf + place // clos.nodes_below, *_side_by_side(nics, nic_rate), ALL_NICS)
     else:
         of, nic = _each_nic(nics)
         group = of // clos.nodes_below
@@ -141,7 +144,12 @@ def _clos(clos: Clos, names: list[str], nics: Integers, nic_rate: Floats) -> Wir
             cables.add(
                 leaves, np.full(len(leaves), above + number), clos.leaf_cables, clos.leaf_bytes_per_s, BETWEEN_SWITCHES
             )
-    return cables.wires(nodes, clos.switches, [*names, *_switch_names(clos)])
+    return cables.wires(nics, clos.switches, [*names, *_switch_names(clos)])
+
+
+def _side_by_side(nics: Integers, nic_rate: Floats) -> tuple[Integers, Floats]:
+    """A node's NICs as parallel cables, and what one carries: of a node without any one cable of nothing."""
+    return np.maximum(nics, 1), np.where(nics > 0, nic_rate, 0.0)
 
 
 def _each_nic(nics: Integers) -> tuple[Integers, Integers]:
@@ -155,7 +163,7 @@ def _switch_names(clos: Clos) -> Iterator[str]:
         yield from (f"{tier}{number}" for number in range(count))
 
 
-def _torus(torus: Torus, names: list[str]) -> Wires:
+def _torus(torus: Torus, names: list[str], nics: Integers) -> Wires:
     cables, place = _Collector(), np.arange(len(names)).reshape(torus.dimensions)
     for axis, size in enumerate(torus.dimensions):
         if size > 1:
@@ -163,10 +171,10 @@ def _torus(torus: Torus, names: list[str]) -> Wires:
             first = place if size > 2 else np.take(place, [0], axis=axis)
             second = after if size > 2 else np.take(after, [0], axis=axis)
             cables.add(first.ravel(), second.ravel(), 1, torus.bytes_per_s, ALL_NICS)
-    return cables.wires(len(names), (), names)
+    return cables.wires(nics, (), names)
 
 
-def _wired(wired: Wired, names: list[str], node_rates: Floats) -> Wires:
+def _wired(wired: Wired, names: list[str], nics: Integers, nic_rate: Floats) -> Wires:
     """Switches in the tiers that their distance from the nodes makes. A node with more cables than its NICs fill shares
     out among them what these send."""
     far = wired.tiers
@@ -179,25 +187,25 @@ def _wired(wired: Wired, names: list[str], node_rates: Floats) -> Wires:
     rates = np.array([each.bytes_per_s for each in wired.cables], dtype=np.float64)
     at_node = ends[:, 0] < wired.nodes
     sums = np.bincount(ends[at_node, 0], (counts * rates)[at_node], minlength=wired.nodes)
-    rates[at_node] *= np.minimum(1.0, node_rates / np.maximum(sums, 1e-300))[ends[at_node, 0]]
+    rates[at_node] *= np.minimum(1.0, nics * nic_rate / np.maximum(sums, 1e-300))[ends[at_node, 0]]
     cables.add(ends[:, 0], ends[:, 1], counts, rates, np.where(at_node, ALL_NICS, BETWEEN_SWITCHES))
     tiers = [(f"tier {tier}", far.count(tier)) for tier in range(1, deepest + 1)]
-    return cables.wires(wired.nodes, tiers, [*names, *(wired.switches[switch].name for switch in order)])
+    return cables.wires(nics, tiers, [*names, *(wired.switches[switch].name for switch in order)])
 
 
-def _tree(network: Network, names: list[str], node_rates: Floats) -> Wires:
+def _tree(network: Network, names: list[str], nics: Integers, nic_rate: Floats) -> Wires:
     nodes, cables = len(names), _Collector()
     below, first = np.arange(nodes), nodes
     tiers: list[tuple[str, int]] = []
-    sent = up = node_rates
+    (count, up), sent = _side_by_side(nics, nic_rate), nics * nic_rate
     for level in network.levels:
         part_of = np.array(level.part_of)
-        cables.add(below, first + part_of, 1, up, BETWEEN_SWITCHES if tiers else ALL_NICS)
+        cables.add(below, first + part_of, count, up, BETWEEN_SWITCHES if tiers else ALL_NICS)
         sent = np.bincount(part_of, sent, minlength=len(level.parts)).astype(np.float64)
-        up = sent / np.array([part.oversubscription for part in level.parts])
+        count, up = np.ones(1, np.int64), sent / np.array([part.oversubscription for part in level.parts])
         below = first + np.arange(len(level.parts))
         first += len(level.parts)
         tiers.append((level.name, len(level.parts)))
         names = [*names, *(part.name for part in level.parts)]
-    cables.add(below, np.full(len(below), first), 1, up, BETWEEN_SWITCHES if tiers else ALL_NICS)
-    return cables.wires(nodes, [*tiers, ("above", 1)], [*names, "above"])
+    cables.add(below, np.full(len(below), first), count, up, BETWEEN_SWITCHES if tiers else ALL_NICS)
+    return cables.wires(nics, [*tiers, ("above", 1)], [*names, "above"])

@@ -1,4 +1,4 @@
-"""The network between nodes: its switches and cables."""
+"""The network between nodes: its switches and cables, and the jobs that meet on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.shared.options.call import takes
+from planner.shared.options.contention import ContentionOptions
 from planner.shared.options.network import NetworkShowOptions
+from planner.shared.options.network_paths import NetworkPathsOptions
 
 
 @takes(NetworkShowOptions)
@@ -32,3 +34,63 @@ def network_show(options: NetworkShowOptions) -> dict[str, Any]:
         "notes": list(cluster.notes),
         "output": None if options.output is None else str(options.output),
     }
+
+
+@takes(ContentionOptions)
+def contention(options: ContentionOptions) -> dict[str, Any]:
+    """Return what becomes of the jobs of a file on a cluster: seconds of an iteration alone and beside the others, who
+    slows whom on which links, how busy links and GPUs are. `running` says where those sit that name no hosts; `seeds`
+    hashes of the switches are played, one run each; compute times vary by the share `jitter`; `model` is what moves as
+    one. `timeline` and `plot` are files to write. InputError for jobs that cannot sit so; NothingFits for one that
+    cannot communicate."""
+    from estimator.network.fabric import fabric_of
+    from planner.many_jobs.contention.contending import contend
+    from planner.many_jobs.contention.describing import describe
+    from planner.many_jobs.contention.jobs_file import read_jobs
+    from planner.many_jobs.contention.pictures import check_timeline, draw_links, save_timeline
+    from planner.one_job.free_devices.running_jobs import read_running
+    from planner.shared.inputs import load_any_place
+    from planner.shared.pictures import picture_format
+    from profiles.files import write_atomically
+
+    if options.timeline is not None:
+        check_timeline(options.timeline)
+    form = None if options.plot is None else picture_format(options.plot, where="contention")
+    cluster = load_any_place(options.cluster)
+    running = None
+    if options.running is not None:
+        running = {job.job: job for job in read_running(options.running).jobs}
+    jobs = read_jobs(options.jobs, cluster, running)
+    found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
+    if options.timeline is not None:
+        save_timeline(options.timeline, found)
+    if options.plot is not None and form is not None:
+        write_atomically(options.plot, draw_links(found, form))
+    return {
+        "cluster": cluster.text,
+        **describe(found, len(cluster.slots)),
+        "seeds": options.seeds,
+        "jitter": options.jitter,
+        "notes": list(cluster.notes),
+        "timeline": None if options.timeline is None else str(options.timeline),
+        "plot": None if options.plot is None else str(options.plot),
+    }
+
+
+@takes(NetworkPathsOptions)
+def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
+    """Return the ways from a node of a cluster to another, those that are known first: the switches and links of each,
+    the UDP source ports whose connections take it, and whether it is known or what the model's hash says. InputError
+    for a node or a NIC that there is not, NothingFits where no way leads."""
+    from planner.shared.inputs import load_any_place
+    from planner.shared.network_paths import describe_paths
+
+    return describe_paths(
+        load_any_place(options.cluster),
+        (options.source, options.destination),
+        options.nics,
+        options.port_range,
+        kind=options.routing,
+        hash=options.hash,
+        seed=options.seed,
+    )

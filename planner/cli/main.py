@@ -32,6 +32,7 @@ COMMANDS = {
     "jct": "completion times of jobs: train a predictor, predict, evaluate",
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
     "network": "the switches and cables between the nodes of a cluster",
+    "contention": "jobs that slow each other on one network: whom, by how much, on which links",
     "profiles": "measured profiles: export, import, show",
     "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }

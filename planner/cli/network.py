@@ -7,14 +7,16 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_actions
+from planner.cli.network_paths import print_paths
 from planner.cli.output import format_count, format_seconds, print_notes, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`network show C`."""
+    """`network show C`, `network paths C HOST HOST`."""
     add_actions(
         parser,
         show=Action(api.network_show, _print_network, "tiers of switches, what their cables carry, equal ways"),
+        paths=Action(api.network_paths, print_paths, "ways between two nodes, and the ports of each"),
     )
 
 

@@ -154,6 +154,7 @@ MARGIN = Values(expected=MARGIN_EXPECTED, read=str, holds=_is_margin)
 _LAYERS = "FIRST:END, layers from 0, END not included, such as 1:5"
 LAYERS = _pair(_LAYERS, ":", read_whole, lambda first, end: 0 <= first < end)
 SPAN = _pair("two rising numbers A:B of at least 0", ":", read_number, lambda low, high: 0 <= low <= high < inf)
+NIC_PAIR = _pair("two numbers N,N of at least 0", ",", read_whole, lambda *nics: min(nics) >= 0)
 SHARD_X_REPLICATE = _pair("SHARDxREPLICATE such as 8x4", "x", read_whole, lambda *counts: min(counts) >= 1)
 
 

@@ -28,7 +28,7 @@ def test_the_tiers_of_a_clos() -> None:
     wires = wires_of(site_of({"kind": "clos3", "pods": 2, "leaves": 2, "aggregations": 4, "cores": 8, "cables": 4}))
     leaf, aggregation, core = tier_figures(wires)
     assert leaf == TierFigures(
-        name="leaf", switches=4, ports=4 + 16, cables_up=64, below_bytes_per_s=6400 * GB, up_bytes_per_s=3200 * GB
+        name="leaf", switches=4, ports=4 * 8 + 16, cables_up=64, below_bytes_per_s=6400 * GB, up_bytes_per_s=3200 * GB
     )
     assert (aggregation.switches, aggregation.ports, aggregation.cables_up) == (8, 8 + 2, 16)
     assert aggregation.oversubscription == 4.0
@@ -108,6 +108,7 @@ def random_wires(seed: int) -> Wires:
         counts=np.array([row[2] for row in rows]),
         bytes_per_s=np.array([rng.choice([0.0, 1.0, 2.5, 10.0, 10.0, rng.uniform(0.5, 3)]) for _ in rows]),
         nics=np.array([row[3] for row in rows]),
+        node_nics=np.ones(nodes, np.int64),
     )
 
 

@@ -1,0 +1,128 @@
+"""A job's exchanges as what moves over links: steps for a player."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from estimator.network.fabric import Fabric, Seat
+from estimator.network.queue_pairs import Connections, connections_of
+from estimator.network.routes import Loads, load_links
+from estimator.network.steps import Mover, Playing, Step, Transfer
+from estimator.network.together import begin_together
+from estimator.network.traffic import Exchange, Traffic
+from estimator.network.wires import Floats, Integers
+
+__all__ = ["Fabric", "Model", "Seat", "loads_of", "mover_numbers", "playing_of", "transfer_of"]
+
+Model = Literal["collective", "flow"]
+"""All flows of a group's collective in lockstep, the slowest of which sets the pace; or every connection by itself."""
+
+
+def transfer_of(
+    exchange: Exchange, seats: Sequence[Seat], fabric: Fabric, *, model: Model = "collective", seed: int = 0
+) -> Transfer:
+    """Return what an exchange of a job puts on the links of a fabric, where rank r of the job sits on `seats[r]`.
+
+    At pace 1 every mover is done after what the exchange takes alone, by the estimate, less its latency. Where that was
+    measured faster than a node's own NICs are said to be, they carry what the measurement lets through. What is sent
+    beside it is not part of it (`playing_of`).
+
+    Raises:
+        NoWayError: nodes that no way joins. ValueError: as `connections_of`.
+    """
+    seconds = max(exchange.alone_s - exchange.latency_s, 0.0)
+    latency_s = exchange.alone_s - seconds
+    queue_pairs = connections_of(exchange, seats, fabric, seed=seed)
+    if not len(queue_pairs) or seconds == 0:
+        mover = Mover(way=(), seconds=seconds)
+        return Transfer(movers=(mover,), latency_s=latency_s, times=exchange.times)
+    owners = mover_numbers(queue_pairs, fabric, model)
+    rates = queue_pairs.sizes / seconds
+    loads = loads_of(queue_pairs, fabric, amounts=rates, owners=owners)
+    amounts = loads.amounts * _eased(loads, fabric)
+    begins = np.searchsorted(loads.owners, np.arange(int(owners.max()) + 2))
+    links, put = loads.links.tolist(), amounts.tolist()
+    movers = tuple(
+        Mover(way=tuple(zip(links[start:end], put[start:end], strict=True)), seconds=seconds)
+        for start, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
+        if end > start
+    )
+    inside = len(set(queue_pairs.groups.tolist())) < len(exchange.groups)
+    idle = (Mover(way=(), seconds=seconds),) if inside else ()
+    return Transfer(movers=(*movers, *idle), latency_s=latency_s, times=exchange.times)
+
+
+def loads_of(queue_pairs: Connections, fabric: Fabric, *, amounts: Floats, owners: Integers) -> Loads:
+    """Return what owners of queue pairs, which send so much each, put on the network and on PCIe. Raise as
+    `load_links`."""
+    flows, inside = queue_pairs.flows, []
+    if fabric.pcie is not None:
+        inside = [
+            fabric.pcie.between(queue_pairs.senders, flows.sources, receiving=False),
+            fabric.pcie.between(queue_pairs.receivers, flows.destinations, receiving=True),
+        ]
+    return load_links(fabric.links, fabric.routing, flows, amounts=amounts, owners=owners, inside=inside)
+
+
+def mover_numbers(queue_pairs: Connections, fabric: Fabric, model: Model) -> Integers:
+    """Return which mover each queue pair is part of: its group's, or its own; those that every message is cut up among
+    wait for each other."""
+    if model == "collective":
+        return queue_pairs.groups
+    return queue_pairs.connections if fabric.nccl.split_data else np.arange(len(queue_pairs))
+
+
+def _eased(loads: Loads, fabric: Fabric) -> Floats:
+    """By how much less than its bytes each owner puts on links, so that nobody's own NICs hold back what was measured
+    faster than they are."""
+    links = fabric.links
+    load = np.bincount(loads.links, loads.amounts, minlength=links.count)
+    at_node = np.zeros(links.count, dtype=bool)
+    at_node[links.ports] = at_node[links.ports ^ 1] = True
+    at_node &= links.bytes_per_s > 0
+    over = np.zeros(links.count)
+    np.divide(load, links.bytes_per_s, out=over, where=at_node)
+    fullest = np.ones(int(loads.owners.max()) + 1)
+    np.maximum.at(fullest, loads.owners, over[loads.links])
+    eased: Floats = (1 / fullest)[loads.owners]
+    return eased
+
+
+def playing_of(
+    traffic: Traffic,
+    seats: Sequence[Seat],
+    fabric: Fabric,
+    *,
+    model: Model = "collective",
+    seed: int = 0,
+    starts_s: float = 0.0,
+    iterations: int | None = None,
+    level: int = 0,
+) -> Playing:
+    """Return a job's traffic as a player takes it. Exchanges of one axis between the same ranks go over the same
+    connections. Raise as `transfer_of`, and ValueError unless there is a seat for each rank."""
+    if len(seats) != traffic.devices:
+        raise ValueError(f"{len(seats)} seats; expected one for each of {traffic.devices} ranks")
+    made: dict[Exchange, Transfer] = {}
+    numbers: dict[object, int] = {}
+
+    def transfer(exchange: Exchange) -> Transfer:
+        if exchange not in made:
+            number = numbers.setdefault((exchange.axis, exchange.groups), len(numbers))
+            own = transfer_of(exchange, seats, fabric, model=model, seed=seed * 4096 + number)
+            made[exchange] = begin_together(own, [transfer(other) for other in exchange.beside])
+        return made[exchange]
+
+    steps = tuple(
+        Step(
+            compute_s=span.compute_s,
+            transfers=tuple(transfer(exchange) for exchange in span.exchanges),
+            begins_s=span.begins_s,
+            times=span.times,
+        )
+        for span in traffic.spans
+    )
+    return Playing(steps=steps, starts_s=starts_s, iterations=iterations, level=level)
