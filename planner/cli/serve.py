@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> None:
     from planner.api.page_calls import require_jinja
-    from planner.cli.serving.server import PageServer
+    from planner.cli.serve_server import PageServer
 
     options = chosen(arguments, ServeOptions)
     require_jinja(where="serve")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from planner.cli.serving.server import PageServer
+from planner.cli.serve_server import PageServer
 from planner.shared.options.serve import ServeOptions
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from planner.cli.main import main
-from planner.cli.serving.fields import FieldError, read_fields
-from planner.cli.serving.server import MOST_BODY_BYTES, PageServer
-from planner.cli.serving.work import BusyError
+from planner.cli.serve_fields import FieldError, read_fields
+from planner.cli.serve_server import MOST_BODY_BYTES, PageServer
+from planner.cli.serve_work import BusyError
 from tests.planner.report.serving import serving
 
 WAIT_S = 120.0

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from planner import api
 from planner.api.page_calls import app_html, script_text
-from planner.cli.serving.fields import DEGREES, JOB, MONEY, RECOMPUTE, FieldError, field_of, read_fields
-from planner.cli.serving.work import Begun, BusyError, CancelledWorkError, Work
+from planner.cli.serve_fields import DEGREES, JOB, MONEY, RECOMPUTE, FieldError, field_of, read_fields
+from planner.cli.serve_work import Begun, BusyError, CancelledWorkError, Work
 from planner.shared.options.serve import ServeOptions
 from profiles.errors import InputError, MachineError, NothingFits
 
