@@ -49,7 +49,7 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
     from planner.many_jobs.contention.describing import describe
     from planner.many_jobs.contention.jobs_file import read_jobs
     from planner.many_jobs.contention.pictures import check_timeline, draw_links, save_timeline
-    from planner.one_job.free_devices.running_jobs import read_running
+    from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
     from planner.shared.inputs import load_any_place
     from planner.shared.pictures import picture_format
     from profiles.files import write_atomically
@@ -58,10 +58,8 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
         check_timeline(options.timeline)
     form = None if options.plot is None else picture_format(options.plot, where="contention")
     cluster = load_any_place(options.cluster)
-    running = None
-    if options.running is not None:
-        running = {job.job: job for job in read_running(options.running).jobs}
-    jobs = read_jobs(options.jobs, cluster, running)
+    seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
+    jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
     found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
     if options.timeline is not None:
         save_timeline(options.timeline, found)
@@ -72,7 +70,7 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
         **describe(found, len(cluster.slots)),
         "seeds": options.seeds,
         "jitter": options.jitter,
-        "notes": list(cluster.notes),
+        "notes": [*cluster.notes, *seated.notes],
         "timeline": None if options.timeline is None else str(options.timeline),
         "plot": None if options.plot is None else str(options.plot),
     }

@@ -29,7 +29,10 @@ class ContentionOptions(TopologyOptions):
     cluster: Annotated[str, Option("such as h100:16x8, or a cluster file", "C")]
     running: Annotated[
         Path | None,
-        Option("who sits where, of jobs that name no hosts: squeue --json, or a table of job, hosts and end"),
+        Option(
+            "who sits where, of jobs that name no hosts: squeue --json, scontrol show job -d, kubectl get pods -o json,"
+            " or a table of job, hosts and end"
+        ),
     ] = None
     seeds: Annotated[int, Option("so many hashes of the switches, one run by each (default: 1)")] = 1
     jitter: Annotated[float, Option("the share by which compute times vary (default: 0.01)", "SHARE", PART)] = 0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from planner.cli.main import main
 from planner.many_jobs.contention.contending import contend as contend_on
 from planner.many_jobs.contention.jobs_file import read_jobs
 from profiles.cluster_file import load_cluster
-from profiles.errors import NothingFits
+from profiles.errors import InputError, NothingFits
 from profiles.records import replace
 
 CLUSTER = """schema: cellplan.cluster/1
@@ -114,14 +115,75 @@ def test_seeds_are_hashes_and_draws(tmp_path: Path) -> None:
     assert low < often["iteration_time_s"] < high
 
 
-def test_hosts_of_jobs_that_run(tmp_path: Path, cluster: str) -> None:
-    (tmp_path / "running.csv").write_text(
-        'job,hosts,end,gpus\nlong,"gpu[1,3]",,0\nshort,"gpu[2,4]",,0\nother,gpu1,,5\n', encoding="utf-8"
-    )
-    named = [job.replace("hosts: 'gpu[1,3]', gpus: '0', ", "") for job in two()]
-    named = [job.replace("hosts: 'gpu[2,4]', gpus: '0', ", "") for job in named]
-    told = contend(tmp_path, cluster, *named, running=tmp_path / "running.csv")
-    assert told["jobs"] == contend(tmp_path, cluster, *two())["jobs"]
+TABLE = 'job,hosts,end,gpus\nlong,"gpu[1,3]",,0\nshort,"gpu[2,4]",,0\nother,gpu1,,5\n'
+SCONTROL = """JobId=7 JobName=long
+   JobState=RUNNING Reason=None
+   NodeList=gpu[1,3]
+     Nodes=gpu[1,3] CPU_IDs=0-7 Mem=0 GRES=gpu:h100:1(IDX:0)
+
+JobId=8 JobName=short
+   JobState=RUNNING Reason=None
+   NodeList=gpu[2,4]
+     Nodes=gpu2 CPU_IDs=0-7 Mem=0 GRES=gpu:h100:1(IDX:0)
+     Nodes=gpu4 CPU_IDs=0-7 Mem=0 GRES=gpu:h100:1(IDX:0)
+
+JobId=9 JobName=waits
+   JobState=PENDING Reason=Resources
+   NodeList=(null)
+"""
+
+
+def pods(**nodes: Sequence[str]) -> str:
+    """Pods with a GPU each of jobs on nodes, the last ones first."""
+    items = [
+        {
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{job}-{rank}",
+                "labels": {
+                    "training.kubeflow.org/job-name": job,
+                    "training.kubeflow.org/replica-index": str(rank),
+                },
+            },
+            "spec": {"nodeName": node, "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+            "status": {"phase": "Running"},
+        }
+        for job, on in nodes.items()
+        for rank, node in enumerate(on)
+    ]
+    return json.dumps({"kind": "List", "items": items[::-1]})
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "notes"),
+    [
+        (TABLE, ("long", "short"), 0),
+        (SCONTROL, ("7", "8"), 0),
+        (pods(long=("gpu1", "gpu3"), short=("gpu2", "gpu4")), ("long", "short"), 1),
+    ],
+)
+def test_hosts_of_jobs_that_run(tmp_path: Path, cluster: str, text: str, names: tuple[str, str], notes: int) -> None:
+    (tmp_path / "running").write_text(text, encoding="utf-8")
+    long, short = (job.replace("gpus: '0', ", "") for job in two())
+    named = [
+        long.replace("hosts: 'gpu[1,3]', ", "").replace("id: long", f"id: '{names[0]}'"),
+        short.replace("hosts: 'gpu[2,4]', ", "").replace("id: short", f"id: '{names[1]}'"),
+    ]
+    told = contend(tmp_path, cluster, *named, running=tmp_path / "running", jitter=0.0)
+    plain = contend(tmp_path, cluster, *two(), jitter=0.0)
+    assert [(job["hosts"], job["iteration_time_s"]) for job in told["jobs"]] == [
+        (job["hosts"], job["iteration_time_s"]) for job in plain["jobs"]
+    ]
+    assert len(told["notes"]) == len(plain["notes"]) + notes
+
+
+@pytest.mark.parametrize(
+    "text", ["JobId=x\n", '{"items": []}', '{"kind": "List", "items": [{"kind": "Pod"}]}', "a,b\n"]
+)
+def test_files_that_say_not_who_runs(tmp_path: Path, cluster: str, text: str) -> None:
+    (tmp_path / "running").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError):
+        contend(tmp_path, cluster, *two(), running=tmp_path / "running")
 
 
 PLANNED = "model: gpt2-1.3b, degrees: {dp: 16, global_batch: 64, zero: 1}"
