@@ -88,5 +88,5 @@ def test_the_commands_print_tables(data: Path, capsys: pytest.CaptureFixture[str
     assert max(shares) - min(shares) < 0.5
     main(["observations", "--data", str(data), "--hashes", "2", "--seeds", "1"])
     said = capsys.readouterr().out
-    assert "| 5: GPUs at once | more than 1,000 | 4,096 |" in said
+    assert "| 5: GPUs at once | more than 1,000 | 4,104 |" in said
     assert "| random |" in said
