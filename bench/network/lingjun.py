@@ -28,7 +28,8 @@ from profiles.records import replace
 
 CLUSTER = Path(__file__).with_name("lingjun_2048.yaml")
 COMPUTE_S, COMMUNICATION = (0.5, 2.5), (0.1, 0.4)
-WINDOWS = (20, 60)
+WINDOWS = ((20, 10), (20, 2), (10, 2))
+"""Iterations of a window, and after how many windows a rate is taken as it is: the player's own, and fewer."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -54,7 +55,10 @@ def main(argv: Sequence[str]) -> None:
     print("| rates | events | CPU, s | events/s | GPU utilization | makespan, days |\n|---|---|---|---|---|---|")
     modes = [("every iteration", Settings(exact=True, seed=options.seed))] if options.mode != "steady" else []
     if options.mode != "exact":
-        modes += [(f"steady over {window}", Settings(window=window, seed=options.seed)) for window in WINDOWS]
+        modes += [
+            (f"steady over {window}, {most} windows", Settings(window=window, most_windows=most, seed=options.seed))
+            for window, most in WINDOWS
+        ]
     names = [stay.job for stay in stays]
     play(jobs[:1], fabric.links.bytes_per_s, settings=modes[0][1])  # What is compiled is compiled by then.
     for name, settings in modes:
