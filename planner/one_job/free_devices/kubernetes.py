@@ -106,6 +106,11 @@ def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[s
     return [(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
 
 
+def items_of(data: Mapping[str, Any], where: str, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the objects of a kind in a List, with where each stands. Raise InputError for what is no List."""
+    return _of_kind(_items(data, where), kind)
+
+
 def _of_kind(items: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(at, item) for at, item in items if item.get("kind") == kind]
 
@@ -133,22 +138,26 @@ def _type_label(node: KubernetesNode) -> str:
 
 
 def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
-    """GPUs taken by (node, resource). A pod takes what its containers take together, or one init container alone."""
+    """GPUs taken by (node, resource)."""
     taken: Counter[tuple[str, str]] = Counter()
     for at, pod in pods:
-        if not pod.spec.nodeName or pod.status.phase in _ENDED:
-            continue
         for resource in RESOURCES:
-            first = [
-                (container.restartPolicy, _wanted(container, resource, at))
-                for container in pod.spec.initContainers or ()
-            ]
-            beside = sum(_wanted(container, resource, at) for container in pod.spec.containers)
-            beside += sum(count for policy, count in first if policy == "Always")
-            wanted = max([beside, *(count for _, count in first)])
-            if wanted:
-                taken[pod.spec.nodeName, resource] += wanted
+            if wanted := requested(pod, resource, at):
+                taken[pod.spec.nodeName or "", resource] += wanted
     return taken
+
+
+def requested(pod: Pod, resource: str, where: str) -> int:
+    """Return how many GPUs a pod takes of its node, what its containers take together or one init container alone: 0
+    where it is on none, or has ended."""
+    if not pod.spec.nodeName or pod.status.phase in _ENDED:
+        return 0
+    first = [
+        (container.restartPolicy, _wanted(container, resource, where)) for container in pod.spec.initContainers or ()
+    ]
+    beside = sum(_wanted(container, resource, where) for container in pod.spec.containers)
+    beside += sum(count for policy, count in first if policy == "Always")
+    return max([beside, *(count for _, count in first)])
 
 
 def _wanted(container: Container, resource: str, where: str) -> int:

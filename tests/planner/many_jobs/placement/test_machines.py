@@ -38,6 +38,7 @@ from profiles.errors import InputError, NothingFits
 from profiles.records import replace
 from tests.documents import document_of
 from tests.oracles.machines_oracle import brute_least_time
+from tests.planner.one_job.free_devices.test_running_pods import pod, written
 
 THIN = """\
 schema: cellplan.cluster/1
@@ -248,6 +249,30 @@ def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
     assert room["wins_s"] > 0
     stay = JOBS.replace("|yes|", "|no|")
     assert _place(tmp_path, jobs=stay, move=3)["moves"] == []
+
+
+def test_pods_hold_as_many_gpus_as_they_request(tmp_path: Path) -> None:
+    """Of the same file as the nodes: whose the held GPUs are, by number."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    items: list[dict[str, Any]] = [
+        {
+            "kind": "Node",
+            "metadata": {"name": f"n{number}", "labels": labels},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for number in range(1, 5)
+    ]
+    items += [pod("a", "n1", 2), pod("b", "n1", 1, owner=False), pod("c", "n2", 4, deadline=7200), pod("d", "n3", 5)]
+    items += [pod("e", "n4", 7)]
+    files = _files(tmp_path, "")
+    kubectl = str(written(tmp_path, *items))
+    found = _place(tmp_path, cluster=files["cluster"], free=kubectl, running=kubectl, move=2)
+    held = {one["name"]: one["jobs"] for one in found["machines"]}
+    assert held["n1"] == {"b": [7], "a": [5, 6]} or held["n1"] == {"a": [5, 6], "b": [7]}
+    assert found["score"]["machines"]["shape"] in ([8, 4], [5, 4, 3], [5, 4, 1, 2])
+    assert all("a" in [one["job"] for one in room["jobs"]] or "c" in [one["job"] for one in room["jobs"]]
+               for room in found["moves"])  # fmt: skip
+    assert all("b" not in [one["job"] for one in room["jobs"]] for room in found["moves"])
 
 
 @pytest.mark.parametrize(
