@@ -11,7 +11,7 @@ from estimator.pricing.training import WholeTraining, iteration_of, over_limits
 from models_zoo.layers import TracedLayer
 from planner.many_jobs.placement.machines.describing import Answer, describe_answer
 from planner.many_jobs.placement.machines.later import now_or_later
-from planner.many_jobs.placement.machines.making_room import MadeRoom, make_room
+from planner.many_jobs.placement.machines.making_room import MadeRoom, make_room, moves_needed
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
 from planner.many_jobs.placement.machines.placing import (
     JobOnMachines,
@@ -114,8 +114,11 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
     plan = plan_of(ground.request, best)
     training = None if whole_training is None else train_plan(whole_training, plan, state.cluster)
     rooms: tuple[MadeRoom, ...] = ()
+    needed = None
     if options.move is not None:
         rooms = make_room(job, machines, state, best, most=options.move, move_s=options.move_time)
+        if not rooms:
+            needed = moves_needed(job, machines, state, more_than=options.move, move_s=options.move_time)
     answer = Answer(
         options=options,
         state=state,
@@ -126,6 +129,7 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
         others=other_rules(job, machines, state, best),
         later=now_or_later(job, state, best, whole_training),
         rooms=rooms,
+        moves_needed=needed,
     )
     if options.output is not None:
         save_plan(plan, options.output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator.pricing.training import Training
@@ -25,7 +25,8 @@ from profiles.records import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """All that is told of a job on machines of one kind."""
+    """All that is told of a job on machines of one kind. `moves_needed`: so many jobs, more than may, would have to
+    move that it fits on whole machines (None: as many as may do, or no moves do)."""
 
     options: PlaceOptions
     state: Occupied
@@ -36,6 +37,7 @@ class Answer:
     others: tuple[OtherWay, ...]
     later: LaterOnMachines | None
     rooms: tuple[MadeRoom, ...]
+    moves_needed: int | None = None
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:
@@ -134,8 +136,15 @@ def _score(answer: Answer) -> dict[str, Any]:
         "plans": len(placed.plans),
         "orders": placed.seated.priced,
         "all_ways": placed.complete,
-        "notes": list(answer.state.notes),
+        "notes": [*answer.state.notes, *_too_few_moves(answer)],
     }
+
+
+def _too_few_moves(answer: Answer) -> Iterator[str]:
+    needed, asked = answer.moves_needed, answer.options.move
+    if needed is not None and asked is not None:
+        may = f"{asked} job{'s' * (asked > 1)}"
+        yield f"no move of {may} makes room on whole machines; --move {needed} would"
 
 
 def _distinct(answer: Answer) -> Sequence[OtherWay]:

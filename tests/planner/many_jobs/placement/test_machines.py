@@ -247,6 +247,15 @@ def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
     assert "scontrol requeuehold 71" in room["slurm"]
     assert "/namespaces/default/pods/71/eviction" in room["kubernetes"][0]
     assert room["wins_s"] > 0
+    parted = JOBS.replace("71|n2|7200|0-3|yes|0\n", "71|n2|7200|0-1|yes|0\n70|n2|7200|2-3|yes|0\n")
+    parted = parted.replace("72|n1|90000|1,4-5|yes", "72|n1|90000|1,4-5|no").replace(
+        "74|n4|100|0-6|yes", "74|n4|100|0-6|no"
+    )
+    found = _place(tmp_path, jobs=parted, move=1)
+    assert found["moves"] == []
+    said = "no move of 1 job makes room on whole machines; --move 2 would"
+    assert said in found["score"]["machines"]["notes"]
+    assert [one["job"] for one in _place(tmp_path, jobs=parted, move=2)["moves"][0]["jobs"]] == ["70", "71"]
     stay = JOBS.replace("|yes|", "|no|")
     assert _place(tmp_path, jobs=stay, move=3)["moves"] == []
 
