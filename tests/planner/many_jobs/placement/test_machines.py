@@ -200,11 +200,12 @@ JOBS = "71|n2|7200|0-3|yes|0\n72|n1|90000|1,4-5|yes|600\n73|n3|3600|0-3,7|no|\n7
 
 def _place(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> dict[str, Any]:
     files = {key: value for key, value in _files(folder, jobs).items() if key not in more}
-    options = {key: Path(value) if key in ("free", "running") else value for key, value in files.items()} | more
+    options: dict[str, Any] = {"global_batch": 24} | more
+    options |= {key: Path(value) if key in ("free", "running") else value for key, value in files.items()}
     options = {key: value for key, value in options.items() if value is not None}
     options |= {"now": 300.0} if "running" in options else {}
     options |= {"dp": 12} if devices == 12 else {}
-    return api.place(PlaceOptions(model="gpt-tiny", devices=devices, global_batch=24, tp=1, **options))
+    return api.place(PlaceOptions(model="gpt-tiny", devices=devices, tp=1, **options))
 
 
 def test_the_answer_has_gpus_ranks_times_and_what_is_left(tmp_path: Path) -> None:
@@ -317,6 +318,31 @@ def test_too_few_free_says_fewer_and_later(tmp_path: Path) -> None:
         _place(tmp_path, 16)
     with pytest.raises(NothingFits, match=r"--devices 1[0-3] would do, on 5"):
         _place(tmp_path, 16)
+
+
+def test_machines_are_reserved_for_when_enough_gpus_are_free(tmp_path: Path) -> None:
+    """13 are free: 15 are when job 74 leaves n4; once 73 has left n3 two machines do: the plan that is written."""
+    output = tmp_path / "plan.json"
+    found = _place(tmp_path, 15, reserve=True, dp=15, global_batch=60, output=output)
+    starts, held = found["waiting"]["starts"], found["waiting"]["reservation"]
+    assert (starts[0]["wait_s"], starts[0]["jobs"]) == (60.0, ["74"])
+    assert "n4" in [one["name"] for one in found["machines"]]
+    best = starts[found["waiting"]["best"]]
+    assert (best["wait_s"], best["jobs"], best["shape"]) == (3300.0, ["73"], [8, 7])
+    assert {node["host"]: node["devices"] for node in held["nodes"]} == best["machines"]
+    assert {node["host"]: node["free_s"] for node in held["nodes"]} == {"n3": 3300.0, "n4": 60.0}
+    assert held["idle_device_hours"] == pytest.approx((3300 - 60) * best["machines"]["n4"] / 3600)
+    assert {one["host"] for one in json.loads(output.read_text(encoding="utf-8"))["devices"]} == {"n3", "n4"}
+
+
+def test_what_fits_now_is_reserved_now(tmp_path: Path) -> None:
+    stay = (
+        JOBS.replace("|100|", "|N/A|").replace("|7200|", "|N/A|").replace("|3600|", "|N/A|").replace("|90000|", "|N/A|")
+    )
+    held = _place(tmp_path, jobs=stay, reserve=True)["waiting"]["reservation"]
+    assert (held["wait_s"], held["idle_device_hours"]) == (0.0, 0.0)
+    assert [node["host"] for node in held["nodes"]] == ["n1", "n2", "n3"]
+    assert "Flags=IGNORE_JOBS" in held["scontrol"]
 
 
 def test_moves_want_the_jobs_that_run(tmp_path: Path) -> None:
