@@ -69,7 +69,7 @@ def _print_waiting(waiting: Mapping[str, Any]) -> None:
     )
     print_notes("of the jobs that run:", waiting["notes"])
     if waiting["reservation"] is not None:
-        _print_reservation(waiting["reservation"])
+        print_reservation(waiting["reservation"])
     print()
 
 
@@ -146,7 +146,8 @@ def _advice(first: Mapping[str, Any], best: Mapping[str, Any], *, whole: bool) -
     )
 
 
-def _print_reservation(held: Mapping[str, Any]) -> None:
+def print_reservation(held: Mapping[str, Any]) -> None:
+    """Print which nodes to hold, what stays idle, and the commands that hold them."""
     nodes = held["nodes"]
     now = sum(not node["free_s"] for node in nodes)
     idle = f"{held['idle_device_hours']:,.0f} device-hours stay idle until then"

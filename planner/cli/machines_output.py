@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from planner.cli.later_output import format_wait
+from planner.cli.later_output import format_wait, print_reservation
 from planner.cli.output import format_seconds, print_notes, print_table, print_text, spans
 
 
@@ -71,7 +71,10 @@ def _leaves(score: Mapping[str, Any]) -> str:
 def _print_later(waiting: Mapping[str, Any]) -> None:
     starts = waiting["starts"]
     first = starts[0]
-    said = f"now on {_shape(first['shape'])}: {format_seconds(first['iteration_time_s'])} an iteration"
+    soonest = (
+        "now" if not first["wait_s"] else f"in {format_wait(first['wait_s'])}, the first time that enough are free,"
+    )
+    said = f"{soonest} on {_shape(first['shape'])}: {format_seconds(first['iteration_time_s'])} an iteration"
     if len(starts) == 1:
         others = len(waiting["ends"])
         print_text(f"{said}; of {others} coming end{'s' * (others != 1)} none makes it faster", indent="  ")
@@ -91,9 +94,12 @@ def _print_later(waiting: Mapping[str, Any]) -> None:
     print_text(f"jobs end by {by}; what is free and what comes free is taken to be this job's", indent="  ")
     best = starts[waiting["best"]]
     if best["end_s"] is not None:
-        when = "now" if best is first else f"in {format_wait(best['wait_s'])}"
+        when = "now" if not best["wait_s"] else f"in {format_wait(best['wait_s'])}"
         chance = "" if best["chance_pays"] is None else f" (sooner than from now: {best['chance_pays']:.0%})"
         print_text(f"best: start {when}, the training ends in {format_wait(best['end_s'])}{chance}", indent="  ")
+    if waiting["reservation"] is not None:
+        print_reservation(waiting["reservation"])
+        print_text("nodes are held whole, the GPUs of them that it does not take, too", indent="  ")
 
 
 def _clock(seconds: float) -> str:

@@ -137,7 +137,8 @@ def print_sweep(
         )
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
     load = "" if several else f" at load {loads[0]}"
-    print_table(f"Means over {seeds} seeds{load}, ± half the 95% interval (modelled)", columns, rows)
+    title = f"Means over {seeds} seeds{load}, ± half the 95% interval (modelled)"
+    print_table(f"One seed{load} (modelled)" if seeds == "1" else title, columns, rows)
     print_notes("Notes", notes)
 
 

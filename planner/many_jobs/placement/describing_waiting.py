@@ -22,7 +22,7 @@ def describe_waiting(waiting: Waiting, *, name: str, reserve: bool) -> dict[str,
         "best": waiting.starts.index(waiting.best),
         "ends": [_end(waiting, wait_s) for wait_s in occupancy.waits_s if wait_s >= waiting.first.wait_s],
         "looked_at": waiting.looked_at,
-        "reservation": _reservation(held_for(waiting, waiting.best, name)) if reserve else None,
+        "reservation": describe_reservation(held_for(waiting, waiting.best, name)) if reserve else None,
         "notes": list(occupancy.notes),
     }
 
@@ -65,7 +65,8 @@ def _end(waiting: Waiting, wait_s: float) -> dict[str, Any]:
     }
 
 
-def _reservation(held: Held) -> dict[str, Any]:
+def describe_reservation(held: Held) -> dict[str, Any]:
+    """Return what is held, and the commands that hold it."""
     return {
         "name": held.name,
         "wait_s": held.wait_s,

@@ -14,7 +14,7 @@ from pathlib import Path
 from planner.many_jobs.jobs.records import AS_LOGGED, Job, Workload
 from planner.one_job.free_devices.coming_free import Predict
 from planner.one_job.free_devices.endings import Prediction, read_predictions
-from planner.one_job.free_devices.running_jobs import RunningJob
+from planner.one_job.free_devices.running_records import RunningJob
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.files import read_text

@@ -27,14 +27,17 @@ class Titan:
 
     name = "titan"
 
-    def __init__(self, algorithm: str = "halving-doubling", share: float = 0.0, reading: str = "links") -> None:
+    def __init__(self, algorithm: str = "halving-doubling", share: float = 0.0, reading: str | None = None) -> None:
         if algorithm not in get_args(Algorithm) or algorithm == "exchange":
             raise ValueError(f"algorithm={algorithm}; ring, tree or halving-doubling")
-        if not (0 <= share < math.inf and reading in get_args(Reading)):
+        if not (0 <= share < math.inf and reading in (None, *get_args(Reading))):
             raise ValueError(f"share={share:g}, reading={reading}; a share of 0 or more, links or pairs")
+        if reading is not None and not share:
+            raise ValueError(f"reading={reading} without a share; share=S beside it")
         self.algorithm: Algorithm = algorithm  # type: ignore[assignment]
         self.share = share
-        self.reading: Reading = reading  # type: ignore[assignment]
+        self.reading: Reading = reading or "links"  # type: ignore[assignment]
+        self.asks_network = share > 0
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         """As `Placer`. Raise ValueError for a share where seats have no price."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.many_jobs.jobs.records import CellBook, Job, Policy, Pool
-from planner.many_jobs.placers.catalogue import BEST_FIT
+from planner.many_jobs.placers.catalogue import BEST_FIT, PLACERS, make_placer
 from planner.many_jobs.policies.user_policy import Makers, try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pool_prices
@@ -348,6 +348,18 @@ def _try_code(options: ReplayOptions) -> None:
     else:
         makers.policy(None)
         check_moving(makers.placer(None), options.defragment)
+    check_placer(options)
+
+
+def check_placer(options: ReplayOptions) -> None:
+    """Raise InputError for a rule of the program's that asks what the network has left where places have no price."""
+    if options.placement_cost != "none" or options.network != "none" or options.placer not in PLACERS:
+        return
+    given = options.placer_option or {}
+    if getattr(make_placer(options.placer, **given), "asks_network", False):
+        asked = f"{options.placer} with " + ", ".join(f"{name}={value}" for name, value in given.items())
+        expected = "--placement-cost estimate beside it, which says what the network has left"
+        raise InputError(where="simulate", key="--placer-option", found=asked, expected=expected)
 
 
 def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from estimator.host.capacity import SIMULATION_BYTES, process_limit
 from planner.many_jobs.simulation.iteration_times import price_notes
 from planner.many_jobs.simulation.result import summary_json
-from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
+from planner.many_jobs.simulation.run import Inputs, check_placer, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
 from planner.one_job.tuning.student import Student
 from planner.shared.options.record import Progress
@@ -94,6 +94,8 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     """Return the summary of each run (`runs`), the `means` over the seeds, how the jobs fared where they were logged
     (`as_logged`, null where the trace does not say) and the `notes` of the runs, each once; write the table of runs."""
     requests = make_requests(options)
+    for request in requests:
+        check_placer(request)
     runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
     if options.csv is not None:
         write_atomically(options.csv, sweep_csv(runs))

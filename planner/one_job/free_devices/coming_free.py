@@ -13,7 +13,8 @@ from pathlib import Path
 from planner.one_job.free_devices.endings import Ending, Prediction, ending_of
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, brief
 from planner.one_job.free_devices.reading import read_free_nodes, with_free_nodes
-from planner.one_job.free_devices.running_jobs import RunningJob, read_running
+from planner.one_job.free_devices.running_jobs import read_running
+from planner.one_job.free_devices.running_records import RunningJob
 from profiles.cluster import Cluster
 from profiles.errors import InputError, NothingFits
 from profiles.records import dataclass, replace

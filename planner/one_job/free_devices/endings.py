@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from planner.one_job.free_devices.running_jobs import RunningJob
+from planner.one_job.free_devices.running_records import RunningJob
 from profiles.errors import InputError
 from profiles.files import read_json
 from profiles.records import dataclass

@@ -106,6 +106,11 @@ def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[s
     return [(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
 
 
+def items_of(data: Mapping[str, Any], where: str, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the objects of a kind in a List, with where each stands. Raise InputError for what is no List."""
+    return _of_kind(_items(data, where), kind)
+
+
 def _of_kind(items: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(at, item) for at, item in items if item.get("kind") == kind]
 
@@ -136,10 +141,11 @@ def running_pods(data: Mapping[str, Any], where: str) -> list[tuple[Pod, int]]:
     """Return the pods of a List that are bound to a node and have not ended, with the GPUs that each has. InputError
     names item and key."""
     pods = [(at, validate(Pod, item, where=at)) for at, item in _of_kind(_items(data, where), "Pod")]
-    return [(pod, sum(_gpus(pod, at).values())) for at, pod in pods if _is_bound(pod)]
+    return [(pod, sum(requested(pod, resource, at) for resource in RESOURCES)) for at, pod in pods if is_bound(pod)]
 
 
-def _is_bound(pod: Pod) -> bool:
+def is_bound(pod: Pod) -> bool:
+    """Return whether a pod is on a node and has not ended."""
     return bool(pod.spec.nodeName) and pod.status.phase not in _ENDED
 
 
@@ -147,25 +153,23 @@ def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
     """GPUs taken by (node, resource)."""
     taken: Counter[tuple[str, str]] = Counter()
     for at, pod in pods:
-        if _is_bound(pod):
-            taken.update({(str(pod.spec.nodeName), resource): count for resource, count in _gpus(pod, at).items()})
+        for resource in RESOURCES:
+            if wanted := requested(pod, resource, at):
+                taken[pod.spec.nodeName or "", resource] += wanted
     return taken
 
 
-def _gpus(pod: Pod, where: str) -> dict[str, int]:
-    """A pod's GPUs by resource: what its containers take together, or one init container alone."""
-    taken = {}
-    for resource in RESOURCES:
-        first = [
-            (container.restartPolicy, _wanted(container, resource, where))
-            for container in pod.spec.initContainers or ()
-        ]
-        beside = sum(_wanted(container, resource, where) for container in pod.spec.containers)
-        beside += sum(count for policy, count in first if policy == "Always")
-        wanted = max([beside, *(count for _, count in first)])
-        if wanted:
-            taken[resource] = wanted
-    return taken
+def requested(pod: Pod, resource: str, where: str) -> int:
+    """Return how many GPUs a pod takes of its node, what its containers take together or one init container alone: 0
+    where it is on none, or has ended."""
+    if not is_bound(pod):
+        return 0
+    first = [
+        (container.restartPolicy, _wanted(container, resource, where)) for container in pod.spec.initContainers or ()
+    ]
+    beside = sum(_wanted(container, resource, where) for container in pod.spec.containers)
+    beside += sum(count for policy, count in first if policy == "Always")
+    return max([beside, *(count for _, count in first)])
 
 
 def _wanted(container: Container, resource: str, where: str) -> int:

@@ -1,4 +1,5 @@
-"""The jobs that run now, which hosts they hold, and when they end: `squeue --json`, or a table of job, hosts and end.
+"""The jobs that run now, which hosts they hold, and when they end: `squeue --json`, kubectl's pods, or a table of job,
+hosts and end.
 
 `squeue --json` is read as the data parsers of Slurm 22.05 to 24.11 write it: times as numbers or as objects of `set`,
 `infinite` and `number`, states as a text or a list. A job without a time limit has an `end_time` in a year, which is
@@ -7,7 +8,8 @@ commas, bars or semicolons between; `end` is seconds since 1970 or a time such a
 that of this machine, as Slurm prints it. Which GPUs of its hosts a job holds is `gres_detail` of the JSON, and of a
 table a column gpus: indices as Slurm writes them (`0-2,7`), those of several hosts in their order with a slash between,
 one list for hosts that are alike. Whether it may be moved is `requeue` of the JSON, and a column movable (yes, no);
-a column lost has the seconds of work since its last checkpoint.
+a column lost has the seconds of work since its last checkpoint. `kubectl get pods -A -o json` is read by
+`planner.one_job.free_devices.running_pods`.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from planner.one_job.free_devices.nodes import gpu_indices
+from planner.one_job.free_devices.running_pods import is_kubernetes, running_pods
+from planner.one_job.free_devices.running_records import RunningJob, RunningJobs
 from planner.one_job.free_devices.schema import SlurmJob, SlurmJobs, SlurmNumber
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, text_lines
 from profiles.host_lists import expand_hosts, split_outside_brackets
 from profiles.limits import LIMITS
-from profiles.records import dataclass
 from profiles.schema import validate
 
 HOLDING = {"running", "completing", "configuring", "suspended", "stopped", "signaling", "stage_out", "resizing"}
@@ -39,47 +42,17 @@ MORE_COLUMNS = ("gpus", "movable", "lost")
 MOVABLE = {"yes": True, "true": True, "1": True, "": True, "no": False, "false": False, "0": False}
 LONGEST_NAME = 253
 """Characters of a job's name: as many as Kubernetes allows."""
+JSON_FORMS = "`jobs`, as squeue --json has, or the List of `kubectl get pods -A -o json`"
 NO_END = {"", "n/a", "none", "unknown", "unlimited", "(null)"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJob:
-    """A job that holds `hosts`. `limit_s` is when its time limit ends it, in seconds since 1970 (None: it has none, or
-    it stands still); `start_s` when it began, where that is said. `gpus` are the indices that it holds of each host
-    (empty: nobody says which); `movable`: it may be stopped and started elsewhere, which loses `lost_s` of its work.
-    What a learned predictor asks beside: when it was submitted, its name, user and partition."""
-
-    job: str
-    hosts: tuple[str, ...]
-    limit_s: float | None
-    start_s: float | None = None
-    gpus: tuple[tuple[int, ...], ...] = ()
-    movable: bool = True
-    lost_s: float = 0.0
-    submit_s: float | None = None
-    name: str = ""
-    user: str = ""
-    partition: str = ""
-
-    def gpus_on(self, host: str) -> tuple[int, ...] | None:
-        """Return the indices of its GPUs on a host of its own; None where nobody says which."""
-        return self.gpus[self.hosts.index(host)] if self.gpus else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJobs:
-    """The jobs of a file, and when it was written, in seconds since 1970, where it says so."""
-
-    jobs: tuple[RunningJob, ...]
-    written_s: float | None
 
 
 def read_running(path: Path) -> RunningJobs:
     """Return the jobs that the file at `path` has running. Raise InputError with the line or the job for what is
-    neither `squeue --json` nor a table of job, hosts and end, and for a job with two ends."""
+    neither `squeue --json` nor pods nor a table of job, hosts and end, and for a job with two ends."""
     where, text = str(path), read_text(path)
     if text.lstrip().startswith("{"):
-        told = _of_json(parse_json(text, where=where), where)
+        data = parse_json(text, where=where)
+        told = running_pods(data, where) if is_kubernetes(data) else _of_json(data, where)
     else:
         told = RunningJobs(jobs=tuple(_of_table(text, where)), written_s=None)
     ends: dict[str, float | None] = {}
@@ -95,7 +68,7 @@ def read_running(path: Path) -> RunningJobs:
 
 def _of_json(data: Mapping[str, Any], where: str) -> RunningJobs:
     if "jobs" not in data:
-        raise InputError(where=where, found=", ".join(list(data)[:6]) or "{}", expected="`jobs`, as squeue --json has")
+        raise InputError(where=where, found=", ".join(list(data)[:6]) or "{}", expected=JSON_FORMS)
     told = validate(SlurmJobs, data, where=where)
     LIMITS.jobs.check(len(told.jobs), where=where)
     jobs = []

@@ -125,11 +125,20 @@ class SlurmJobs(Loose):
 # Kubernetes 1.31: core/v1
 
 
+class Owner(Loose):
+    """What a pod belongs to; a `controller` starts another in its place."""
+
+    controller: bool | None = None
+
+
 class Metadata(Loose):
     """Of a node or a pod."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str | None = Field(default=None, max_length=63)
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    ownerReferences: list[Owner] | None = None  # noqa: N815  (Kubernetes' own name)
 
 
 class Taint(Loose):
@@ -180,7 +189,7 @@ class Container(Loose):
     """Of a pod; `restartPolicy` Always makes an init container one that runs beside the others."""
 
     resources: Resources = Field(default_factory=Resources)
-    restartPolicy: str | None = None  # noqa: N815  (Kubernetes' own name)
+    restartPolicy: str | None = None  # noqa: N815
 
 
 class PodSpec(Loose):
@@ -189,12 +198,14 @@ class PodSpec(Loose):
     nodeName: str | None = None  # noqa: N815
     containers: list[Container] = Field(default_factory=list)
     initContainers: list[Container] | None = None  # noqa: N815
+    activeDeadlineSeconds: Whole | None = None  # noqa: N815
 
 
 class PodStatus(Loose):
     """How far a pod is."""
 
     phase: str | None = None
+    startTime: str | None = None  # noqa: N815
 
 
 class Pod(Loose):

@@ -20,8 +20,8 @@ class LaterOptions(Options):
     running: Annotated[
         Path | None,
         LATER(
-            "the jobs that run, `squeue --json` or a CSV of job,hosts,end (and gpus,movable,lost): start now, or wait"
-            " for one to end?"
+            "the jobs that run, `squeue --json`, `kubectl get pods -A -o json` or a CSV of job,hosts,end (and"
+            " gpus,movable,lost): start now, or wait for one to end?"
         ),
     ] = None
     jct: Annotated[

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.training import WholeTraining, iteration_of, over_limits
 from models_zoo.layers import TracedLayer
 from planner.many_jobs.placement.machines.describing import Answer, describe_answer
-from planner.many_jobs.placement.machines.later import now_or_later
-from planner.many_jobs.placement.machines.making_room import MadeRoom, make_room
+from planner.many_jobs.placement.machines.later import first_wait_s, now_or_later
+from planner.many_jobs.placement.machines.making_room import MadeRoom, make_room, moves_needed
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
 from planner.many_jobs.placement.machines.placing import (
     JobOnMachines,
@@ -38,8 +38,8 @@ from profiles.errors import NothingFits
 from profiles.records import dataclass, replace
 
 OTHERS = (
-    "local", "all_sites", "alpha", "affinity", "distance", "affinity_else", "max_spread", "comm", "links", "reserve",
-    "spares", "measure_affinity", "method",
+    "local", "all_sites", "alpha", "affinity", "distance", "affinity_else", "max_spread", "comm", "links", "spares",
+    "measure_affinity", "method",
 )  # fmt: skip
 """Options that are asked of sites and pods: with one of them these place the job."""
 
@@ -79,6 +79,8 @@ def read_machines(options: PlaceOptions) -> MachinesGround | None:
         }
         if not kinds or (options.move is None and any(_fits_whole(ones, options.devices) for ones in kinds.values())):
             return None
+        if options.reserve and all(options.devices % machines[0].size == 0 for machines in kinds.values()):
+            return None  # Whole nodes: as sites and pods have them.
         # Rooms for one type at a time, none of them cut by what is free: ways choose that.
         request = read_search(replace(options, schedule=("1f1b",)), store=store, model=model, place=state.cluster)
     request = with_prices(request, prices_of(options))
@@ -104,18 +106,25 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
     """
     started = time.perf_counter()
     assert options.devices is not None, "without a plan the options have it"
-    state, whole_training = ground.state, read_whole(options)
+    whole_training = read_whole(options)
     job = job_on(ground.request, options.devices)
-    placed = [one for one in (_place(job, ones, state, whole_training) for ones in ground.kinds.values()) if one]
+    first_s = _first_start_s(ground, options)
+    state = replace(ground.state, machines=ground.state.after(first_s))
+    kinds = by_kind(state.machines, options.types)
+    placed = [one for one in (_place(job, kinds[kind], state, whole_training) for kind in ground.kinds) if one]
     if not placed:
-        raise nothing_fits(job, state, ground.kinds)
+        raise nothing_fits(job, ground.state, ground.kinds)
     job, best, machines = min(placed, key=lambda one: one[1].seated.time_s)
     planned_s = time.perf_counter() - started
     plan = plan_of(ground.request, best)
     training = None if whole_training is None else train_plan(whole_training, plan, state.cluster)
     rooms: tuple[MadeRoom, ...] = ()
+    needed = None
     if options.move is not None:
         rooms = make_room(job, machines, state, best, most=options.move, move_s=options.move_time)
+        if not rooms:
+            needed = moves_needed(job, machines, state, more_than=options.move, move_s=options.move_time)
+    later = now_or_later(job, ground.state, best, whole_training, first_s=first_s)
     answer = Answer(
         options=options,
         state=state,
@@ -124,11 +133,16 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
         plan=plan,
         training=training,
         others=other_rules(job, machines, state, best),
-        later=now_or_later(job, state, best, whole_training),
+        later=later,
+        now=ground.state,
         rooms=rooms,
+        moves_needed=needed,
     )
     if options.output is not None:
-        save_plan(plan, options.output)
+        written = best
+        if options.reserve and later is not None:
+            written = replace(best, seated=later.seated[later.waiting.starts.index(later.waiting.best)])
+        save_plan(plan_of(ground.request, written), options.output)
     timing = {
         "read_s": None,
         "choose_s": planned_s,
@@ -141,6 +155,23 @@ def place_on_machines(options: PlaceOptions, ground: MachinesGround) -> dict[str
     if over:
         raise NothingFits(f"{options.model} on {options.cluster}: placed, but {' and '.join(over)}", result=described)
     return described
+
+
+def _first_start_s(ground: MachinesGround, options: PlaceOptions) -> float:
+    """After how many seconds enough GPUs of a kind are free: 0, or where nodes are to be reserved later."""
+
+    def enough(machines: Sequence[Machine]) -> bool:
+        free = (sum(len(machine.free) for machine in ones) for ones in _kinds_of(machines, ground))
+        return any(count >= (options.devices or 0) for count in free)
+
+    if not options.reserve or enough(ground.state.machines):
+        return 0.0
+    return first_wait_s(ground.state, enough) or 0.0
+
+
+def _kinds_of(machines: Sequence[Machine], ground: MachinesGround) -> Iterator[Sequence[Machine]]:
+    by = by_kind(machines)
+    return (by[kind] for kind in ground.kinds)
 
 
 def _place(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator.pricing.training import Training
-from planner.many_jobs.placement.describing_waiting import describe_waiting
+from planner.many_jobs.placement.describing_waiting import describe_reservation, describe_waiting
 from planner.many_jobs.placement.existing import score_of_plan
 from planner.many_jobs.placement.machines.choices import Choice
-from planner.many_jobs.placement.machines.later import LaterOnMachines
+from planner.many_jobs.placement.machines.later import LaterOnMachines, held_machines
 from planner.many_jobs.placement.machines.making_room import MadeRoom, kubernetes_lines, slurm_lines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.placing import EQUAL_TIME, OtherWay, Placed
@@ -25,7 +25,9 @@ from profiles.records import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """All that is told of a job on machines of one kind."""
+    """All that is told of a job on machines of one kind. `state` is how these are when it can start first, `now` how
+    they are now. `moves_needed`: so many jobs, more than may, would have to
+    move that it fits on whole machines (None: as many as may do, or no moves do)."""
 
     options: PlaceOptions
     state: Occupied
@@ -36,6 +38,8 @@ class Answer:
     others: tuple[OtherWay, ...]
     later: LaterOnMachines | None
     rooms: tuple[MadeRoom, ...]
+    now: Occupied
+    moves_needed: int | None = None
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
         "alternatives": [_other(way, placed.seated, answer.machines) for way in _distinct(answer)],
     }
     if answer.later is not None:
-        described["waiting"] = _waiting(answer.later, plan)
+        described["waiting"] = _waiting(answer.later, answer)
     if answer.options.move is not None:
         described["moves"] = [_room(room, answer) for room in answer.rooms]
     return described
@@ -134,8 +138,15 @@ def _score(answer: Answer) -> dict[str, Any]:
         "plans": len(placed.plans),
         "orders": placed.seated.priced,
         "all_ways": placed.complete,
-        "notes": list(answer.state.notes),
+        "notes": [*answer.state.notes, *_too_few_moves(answer)],
     }
+
+
+def _too_few_moves(answer: Answer) -> Iterator[str]:
+    needed, asked = answer.moves_needed, answer.options.move
+    if needed is not None and asked is not None:
+        may = f"{asked} job{'s' * (asked > 1)}"
+        yield f"no move of {may} makes room on whole machines; --move {needed} would"
 
 
 def _distinct(answer: Answer) -> Sequence[OtherWay]:
@@ -189,8 +200,11 @@ def _why(way: OtherWay, best: Seated, machines: Sequence[Machine]) -> str:
     return ", ".join(said) or "as fast, and leaves as much: other machines of equal standing"
 
 
-def _waiting(later: LaterOnMachines, plan: Plan) -> dict[str, Any]:
-    described = describe_waiting(later.waiting, name=job_name(plan), reserve=False)
+def _waiting(later: LaterOnMachines, answer: Answer) -> dict[str, Any]:
+    name = job_name(answer.plan)
+    described = describe_waiting(later.waiting, name=name, reserve=False)
+    if answer.options.reserve:
+        described["reservation"] = describe_reservation(held_machines(answer.now, later, name))
     for start, seated in zip(described["starts"], later.seated, strict=True):
         start["shape"] = list(seated.choice.shape)
         start["machines"] = {machine.host: count for machine, count in seated.choice.takes}

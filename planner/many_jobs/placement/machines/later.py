@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from estimator.pricing.training import WholeTraining, iteration_of
+from planner.many_jobs.placement.holding import Held, held_for
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, by_kind, place_on
 from planner.many_jobs.placement.machines.seating import FEW_ORDERS, Seated
@@ -24,10 +25,10 @@ class LaterOnMachines:
 
 
 def now_or_later(
-    job: JobOnMachines, state: Occupied, placed: Placed, whole: WholeTraining | None
+    job: JobOnMachines, state: Occupied, placed: Placed, whole: WholeTraining | None, *, first_s: float = 0.0
 ) -> LaterOnMachines | None:
-    """Return the starts that are faster than all before them, by the plans that were tried now; None where nobody said
-    which jobs run."""
+    """Return the starts that are faster than all before them, by the plans that were tried for the first, which is
+    after so long; None where nobody said which jobs run."""
     occupancy = state.occupancy
     if occupancy is None:
         return None
@@ -42,8 +43,8 @@ def now_or_later(
         return _start(state, seated_after(wait_s, None), wait_s, whole)
 
     # Ends are compared by a few orders of the ranks each, and those that win are told with the best that is found.
-    quick = faster_starts(occupancy, start_after(0.0), start_after)
-    starts, seats = [_start(state, placed.seated, 0.0, whole)], [placed.seated]
+    quick = faster_starts(occupancy, start_after(first_s), start_after)
+    starts, seats = [_start(state, placed.seated, first_s, whole)], [placed.seated]
     for start in quick.starts[1:]:
         seated = seated_after(start.wait_s, FEW_ORDERS)
         if seated.time_s < seats[-1].time_s * (1 - EQUAL_TIME):
@@ -58,6 +59,21 @@ def first_wait_s(state: Occupied, fits: Callable[[Sequence[Machine]], bool]) -> 
     which jobs run."""
     waits = () if state.occupancy is None else state.occupancy.waits_s
     return next((wait_s for wait_s in waits if fits(state.after(wait_s))), None)
+
+
+def held_machines(state: Occupied, later: LaterOnMachines, name: str) -> Held:
+    """Return the machines of the best start as they are to be held for a job of this name, whole: who manages a cluster
+    reserves nodes. Its GPUs are idle from when the last of the jobs on them ends."""
+    best = later.waiting.best
+    seated = later.seated[later.waiting.starts.index(best)]
+    free_s: dict[str, float] = {}
+    for machine in state.machines:
+        taken = {slot.index for slot in seated.slots if (slot.site, slot.node) == (machine.site, machine.node)}
+        ends = [state.end_s(job) for job, gpus in machine.jobs.items() if taken & set(gpus)]
+        free_s[machine.host] = max(ends, default=0.0)
+    held = held_for(later.waiting, best, name)
+    nodes = tuple(replace(node, free_s=min(free_s[node.host], best.wait_s)) for node in held.nodes)
+    return replace(held, nodes=nodes)
 
 
 def _start(state: Occupied, seated: Seated, wait_s: float, whole: WholeTraining | None) -> Start:

@@ -14,6 +14,7 @@ from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, 
 from planner.many_jobs.placement.machines.seating import Seated
 from planner.many_jobs.placers.filling import best_fit
 from planner.one_job.site_pods.free_nodes import level_of_pods
+from planner.shared.options.machines import MOST_MOVED
 from profiles.records import dataclass, replace
 
 
@@ -70,6 +71,21 @@ def make_room(
     in_pods = sorted((way for way in ways if way.pod is not None), key=lambda way: (way.lost_device_hours, way.pod))[:1]
     same = anywhere and in_pods and {one.job for one in anywhere[0].moved} == {one.job for one in in_pods[0].moved}
     return tuple(in_pods if same else [*anywhere, *in_pods])
+
+
+def moves_needed(
+    job: JobOnMachines, machines: Sequence[Machine], state: Occupied, *, more_than: int, move_s: float
+) -> int | None:
+    """Return the fewest jobs, more than so many, whose moves make room for the job on whole machines; None where three
+    do not, or it fits so as it is."""
+    if sum(len(machine.free) for machine in machines) < job.devices:
+        return None
+    cost = move_costs(state, move_s)
+    for most in range(more_than + 1, MOST_MOVED + 1):
+        moves = cheapest_moves(machines, job.devices, cost, most)
+        if moves is not None:
+            return len(moves.jobs) or None
+    return None
 
 
 def move_costs(state: Occupied, move_s: float) -> dict[str, float]:

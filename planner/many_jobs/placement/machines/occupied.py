@@ -10,7 +10,7 @@ from planner.many_jobs.placement.free_now import occupancy_of
 from planner.one_job.free_devices.coming_free import EQUAL_S, Occupancy
 from planner.one_job.free_devices.nodes import FreeNode, brief
 from planner.one_job.free_devices.reading import named_by, read_free_nodes, with_free_nodes
-from planner.one_job.free_devices.running_jobs import RunningJob
+from planner.one_job.free_devices.running_records import RunningJob
 from planner.one_job.site_pods.free_nodes import alike_nodes
 from planner.shared.options.place import PlaceOptions
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups
@@ -165,13 +165,17 @@ def _machine(place: _Place, told: Mapping[str, FreeNode], is_told: bool, occupan
     here = () if occupancy is None else occupancy.jobs_on.get(place.host, ())
     jobs = _known_gpus(here, place.host, size, "" if occupancy is None else occupancy.where)
     known = {index for gpus in jobs.values() for index in gpus}
-    unsaid = [job.job for job in here if job.gpus_on(place.host) is None]
+    unsaid = [job.job for job in here if job.gpus_on(place.host) is None and job.count_on(place.host) is None]
     if node is None:
         busy = set(range(size)) if is_told or unsaid else known
     else:
         busy = known | set(_held(node, known, size))
         if unsaid and not busy - known:
             busy = set(range(size))  # A job is on it, whatever the older file says.
+    counted = _counted_gpus(here, place.host, busy - known, [index for index in range(size) if index not in busy])
+    jobs |= counted
+    known |= {index for gpus in counted.values() for index in gpus}
+    busy |= known
     spare = sorted(busy - known)
     if unsaid:
         share = -(-len(spare) // len(unsaid))
@@ -215,6 +219,20 @@ def _known_gpus(jobs: Sequence[RunningJob], host: str, size: int, where: str) ->
     return known
 
 
+def _counted_gpus(
+    jobs: Sequence[RunningJob], host: str, held: Collection[int], free: Sequence[int]
+) -> dict[str, tuple[int, ...]]:
+    """The GPUs of jobs that say how many they hold of a host: of those that nobody says whose they are, then, where an
+    older file of nodes counts fewer, of the free ones."""
+    left = [*sorted(held), *free]
+    counted = {}
+    for job in jobs:
+        count = job.count_on(host)
+        if count is not None:
+            counted[job.job], left = tuple(sorted(left[:count])), left[count:]
+    return counted
+
+
 def _held(node: FreeNode, known: set[int], size: int) -> Sequence[int]:
     """The indices that are not free by the word on the node: those that it names, else those that jobs are known to
     hold and, up to its number, the last ones."""
@@ -244,7 +262,7 @@ def _notes(machines: Sequence[Machine], told: Mapping[str, FreeNode], occupancy:
     shared = Counter(
         host
         for host, jobs in occupancy.jobs_on.items()
-        if len(jobs) > 1 and any(job.gpus_on(host) is None for job in jobs)
+        if len(jobs) > 1 and any(job.gpus_on(host) is None and job.count_on(host) is None for job in jobs)
     )
     if shared:
         yield f"jobs share these nodes and do not say which GPUs are whose, taken in equal parts: {brief(list(shared))}"

@@ -38,6 +38,7 @@ from profiles.errors import InputError, NothingFits
 from profiles.records import replace
 from tests.documents import document_of
 from tests.oracles.machines_oracle import brute_least_time
+from tests.planner.one_job.free_devices.test_running_pods import pod, written
 
 THIN = """\
 schema: cellplan.cluster/1
@@ -199,11 +200,12 @@ JOBS = "71|n2|7200|0-3|yes|0\n72|n1|90000|1,4-5|yes|600\n73|n3|3600|0-3,7|no|\n7
 
 def _place(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> dict[str, Any]:
     files = {key: value for key, value in _files(folder, jobs).items() if key not in more}
-    options = {key: Path(value) if key in ("free", "running") else value for key, value in files.items()} | more
+    options: dict[str, Any] = {"global_batch": 24} | more
+    options |= {key: Path(value) if key in ("free", "running") else value for key, value in files.items()}
     options = {key: value for key, value in options.items() if value is not None}
     options |= {"now": 300.0} if "running" in options else {}
     options |= {"dp": 12} if devices == 12 else {}
-    return api.place(PlaceOptions(model="gpt-tiny", devices=devices, global_batch=24, tp=1, **options))
+    return api.place(PlaceOptions(model="gpt-tiny", devices=devices, tp=1, **options))
 
 
 def test_the_answer_has_gpus_ranks_times_and_what_is_left(tmp_path: Path) -> None:
@@ -246,8 +248,41 @@ def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
     assert "scontrol requeuehold 71" in room["slurm"]
     assert "/namespaces/default/pods/71/eviction" in room["kubernetes"][0]
     assert room["wins_s"] > 0
+    parted = JOBS.replace("71|n2|7200|0-3|yes|0\n", "71|n2|7200|0-1|yes|0\n70|n2|7200|2-3|yes|0\n")
+    parted = parted.replace("72|n1|90000|1,4-5|yes", "72|n1|90000|1,4-5|no").replace(
+        "74|n4|100|0-6|yes", "74|n4|100|0-6|no"
+    )
+    found = _place(tmp_path, jobs=parted, move=1)
+    assert found["moves"] == []
+    said = "no move of 1 job makes room on whole machines; --move 2 would"
+    assert said in found["score"]["machines"]["notes"]
+    assert [one["job"] for one in _place(tmp_path, jobs=parted, move=2)["moves"][0]["jobs"]] == ["70", "71"]
     stay = JOBS.replace("|yes|", "|no|")
     assert _place(tmp_path, jobs=stay, move=3)["moves"] == []
+
+
+def test_pods_hold_as_many_gpus_as_they_request(tmp_path: Path) -> None:
+    """Of the same file as the nodes: whose the held GPUs are, by number."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    items: list[dict[str, Any]] = [
+        {
+            "kind": "Node",
+            "metadata": {"name": f"n{number}", "labels": labels},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        for number in range(1, 5)
+    ]
+    items += [pod("a", "n1", 2), pod("b", "n1", 1, owner=False), pod("c", "n2", 4, deadline=7200), pod("d", "n3", 5)]
+    items += [pod("e", "n4", 7)]
+    files = _files(tmp_path, "")
+    kubectl = str(written(tmp_path, *items))
+    found = _place(tmp_path, cluster=files["cluster"], free=kubectl, running=kubectl, move=2)
+    held = {one["name"]: one["jobs"] for one in found["machines"]}
+    assert held["n1"] == {"b": [7], "a": [5, 6]} or held["n1"] == {"a": [5, 6], "b": [7]}
+    assert found["score"]["machines"]["shape"] in ([8, 4], [5, 4, 3], [5, 4, 1, 2])
+    assert all("a" in [one["job"] for one in room["jobs"]] or "c" in [one["job"] for one in room["jobs"]]
+               for room in found["moves"])  # fmt: skip
+    assert all("b" not in [one["job"] for one in room["jobs"]] for room in found["moves"])
 
 
 @pytest.mark.parametrize(
@@ -283,6 +318,31 @@ def test_too_few_free_says_fewer_and_later(tmp_path: Path) -> None:
         _place(tmp_path, 16)
     with pytest.raises(NothingFits, match=r"--devices 1[0-3] would do, on 5"):
         _place(tmp_path, 16)
+
+
+def test_machines_are_reserved_for_when_enough_gpus_are_free(tmp_path: Path) -> None:
+    """13 are free: 15 are when job 74 leaves n4; once 73 has left n3 two machines do: the plan that is written."""
+    output = tmp_path / "plan.json"
+    found = _place(tmp_path, 15, reserve=True, dp=15, global_batch=60, output=output)
+    starts, held = found["waiting"]["starts"], found["waiting"]["reservation"]
+    assert (starts[0]["wait_s"], starts[0]["jobs"]) == (60.0, ["74"])
+    assert "n4" in [one["name"] for one in found["machines"]]
+    best = starts[found["waiting"]["best"]]
+    assert (best["wait_s"], best["jobs"], best["shape"]) == (3300.0, ["73"], [8, 7])
+    assert {node["host"]: node["devices"] for node in held["nodes"]} == best["machines"]
+    assert {node["host"]: node["free_s"] for node in held["nodes"]} == {"n3": 3300.0, "n4": 60.0}
+    assert held["idle_device_hours"] == pytest.approx((3300 - 60) * best["machines"]["n4"] / 3600)
+    assert {one["host"] for one in json.loads(output.read_text(encoding="utf-8"))["devices"]} == {"n3", "n4"}
+
+
+def test_what_fits_now_is_reserved_now(tmp_path: Path) -> None:
+    stay = (
+        JOBS.replace("|100|", "|N/A|").replace("|7200|", "|N/A|").replace("|3600|", "|N/A|").replace("|90000|", "|N/A|")
+    )
+    held = _place(tmp_path, jobs=stay, reserve=True)["waiting"]["reservation"]
+    assert (held["wait_s"], held["idle_device_hours"]) == (0.0, 0.0)
+    assert [node["host"] for node in held["nodes"]] == ["n1", "n2", "n3"]
+    assert "Flags=IGNORE_JOBS" in held["scontrol"]
 
 
 def test_moves_want_the_jobs_that_run(tmp_path: Path) -> None:

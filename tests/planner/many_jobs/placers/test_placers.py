@@ -192,6 +192,7 @@ def test_random_draws_by_its_seed() -> None:
         ("titan", {"depth": 3}, "no such option"),
         ("titan", {"share": -0.1}, "a share of 0 or more"),
         ("titan", {"share": 0.1, "reading": "hosts"}, "links or pairs"),
+        ("titan", {"reading": "pairs"}, "reading=pairs without a share"),
         ("elasticflow", {"idle_first": 3}, "true or false"),
         ("arnold", {"alpha": 2.0}, "a share from 0 to 1"),
         ("arnold", {"columns": 0}, "1 or more"),

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from planner.one_job.free_devices.endings import Prediction, ending_by_limit, ending_of, read_predictions
-from planner.one_job.free_devices.running_jobs import RunningJob, read_running
+from planner.one_job.free_devices.running_jobs import read_running
+from planner.one_job.free_devices.running_records import RunningJob
 from profiles.errors import InputError
 
 
