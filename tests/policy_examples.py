@@ -23,6 +23,8 @@ class HandState:
     granted_s: float | None = None
     restarts: int = 0
     placement: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    iteration_now_s: float | None = None
+    iteration_alone_s: float | None = None
 
 
 def waits(job: Job, *, attained_device_s: float = 0.0, waited_s: float = 0.0, restarts: int = 0) -> HandState:
@@ -81,6 +83,10 @@ class HandView:
             for pool, count in state.grant.parts if state.grant else ():
                 left[pool] -= count
         return left
+
+    def neighbours(self, id_: str) -> tuple[str, ...]:
+        del id_
+        return ()
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         best = self.cells.best(job.workload, *grant.parts[0])

@@ -44,7 +44,8 @@ def test_one_job_knows_nothing_of_many_jobs() -> None:
 
 def test_nothing_stands_loose_beside_the_wings() -> None:
     entries = {path.name for path in (ROOT / "planner").iterdir() if path.name != "__pycache__"}
-    assert entries == {"__init__.py", "py.typed", "api", "cli", "one_job", "many_jobs", "shared"}
+    wings = {"contention", "many_jobs", "one_job"}
+    assert entries == {"__init__.py", "py.typed", "api", "cli", "report", "shared", *wings}
 
 
 def test_the_product_imports_neither_tests_nor_bench_and_bench_no_tests() -> None:

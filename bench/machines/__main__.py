@@ -1,14 +1,16 @@
 """Partly used machines: Titan's simulated experiments, the paper's figures beside ours, and how fast the rules are.
 
-    python -m bench.machines traces --data DIR [--trace philly|lingjun] [--head N] [--rules A,B] [--seed 0]
+    python -m bench.machines traces --data DIR [--trace philly|lingjun] [--head N] [--rules A,B@3600] [--seed 0]
+        [--restart 60] [--ends stated|none]
     python -m bench.machines loads --data DIR [--trace ...] [--nodes 512] [--head N] [--loads 0.6,0.8,0.9,0.98]
-        [--sizes traced,uniform,powers] [--seeds 5] [--rules A,B] [--keep FILE]
+        [--sizes traced,uniform,powers] [--seeds 5] [--rules A,B@3600] [--keep FILE] [--ends stated|predicted|none]
+        [--tree FILE]
     python -m bench.machines speed [--rules A,B]
     python -m bench.machines gap [--clusters 300] [--seed 0]
 
 DIR holds `philly.csv.gz` and `crux_lingjun2023.csv.gz`. `bench/machines/replay.py` says what is counted and chosen of
-`traces`, `bench/machines/loads.py` of `loads`; what `--keep` holds is not run again. The paper's own traces are not in
-our data.
+`traces`, `bench/machines/loads.py` of `loads`; what `--keep` holds is not run again. A rule B@3600 may move running
+jobs every hour. The paper's own traces are not in our data.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ import argparse
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from bench.machines.gap import measure_gap
-from bench.machines.load_tables import lines_of, reached, run_all
-from bench.machines.loads import DRAWN
+from bench.machines.load_tables import OURS, lines_of, reached, run_all
+from bench.machines.loads import DRAWN, Ends, rule_of
 from bench.machines.replay import NODES, SIZE, read_jobs, replay
 from bench.machines.speed import time_rule
 from estimator.host.cpu import cpu_name
 from planner.many_jobs.placers.catalogue import PLACERS
 from planner.many_jobs.placers.within_bandwidth import Reading
 from planner.many_jobs.traces.read import read_trace
+from planner.shared.options.simulate import RESTART_S
+from profiles.topology_reading import read_topology
 
 TRACES = {"philly": "philly.csv.gz", "lingjun": "crux_lingjun2023.csv.gz"}
 PAPER = {
@@ -48,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--head", type=int)
     parser.add_argument("--rules", default=",".join(sorted(PLACERS)))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--restart", type=float, default=RESTART_S, help="of traces (default: %(default)s)")
+    parser.add_argument("--ends", choices=get_args(Ends), default="stated", help="what rules know of them")
+    parser.add_argument("--tree", type=Path, help="of loads: a file of hosts by switch, which are the machines")
     parser.add_argument("--clusters", type=int, default=300)
     parser.add_argument("--nodes", type=int, default=NODES, help="of loads (default: %(default)s)")
     parser.add_argument("--loads", default="0.6,0.8,0.9,0.98", help="default: %(default)s")
@@ -68,24 +77,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.experiment == "loads":
         _print_loads(rules, options)
         return
-    _print_traces(rules, options.data / TRACES[options.trace], options.seed, options.head)
+    _print_traces(rules, options)
 
 
-def _print_traces(rules: Sequence[str], path: Path, seed: int, head: int | None) -> None:
-    jobs = read_jobs(path, seed, head)
+def _print_traces(rules: Sequence[str], options: argparse.Namespace) -> None:
+    path = options.data / TRACES[options.trace]
+    jobs = read_jobs(path, options.seed, options.head)
+    if options.ends == "none":
+        jobs = [replace(job, duration_s=0.0) for job in jobs]
     print(f"{len(jobs)} jobs of {path.name} on {NODES} nodes of {SIZE}, first come, first served\n")
     print(
         "| rule | nodes in use | over the least | machine-hours | fragments | traffic, K | in node order | scattered"
-        " | waited | run, s | a placement, p99, us | paper: nodes, fragments, GB |"
+        " | waited | moves, device-hours | run, s | a placement, p99, us | paper: nodes, fragments, GB |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for rule in rules:
-        found = replay(jobs, rule)
+        name, defragment_s = rule_of(rule)
+        found = replay(jobs, name, defragment_s=defragment_s, restart_s=options.restart)
         paper = ", ".join("-" if value is None else str(value) for value in PAPER.get(rule, ()))
         print(
             f"| {rule} | {found.nodes:.1f} | {found.nodes / found.least - 1:.1%} | {found.machine_hours:,.0f} |"
             f" {found.fragmentation:.1%} | {found.traffic:.1f} | {found.traffic_in_node_order:.1f} |"
-            f" {found.scattered:.1%} | {found.waited} | {found.simulation_s:.1f} |"
+            f" {found.scattered:.1%} | {found.waited} | {found.moves}, {found.moves_device_hours:.1f} |"
+            f" {found.simulation_s:.1f} |"
             f" {found.placement_mean_s * 1e6:.0f}, {found.placement_p99_s * 1e6:.0f} | {paper} |",
             flush=True,
         )
@@ -107,12 +121,17 @@ def _print_gap(clusters: int, seed: int) -> None:
 def _print_loads(rules: Sequence[str], options: argparse.Namespace) -> None:
     path = options.data / TRACES[options.trace]
     part = "all jobs" if options.head is None else f"{options.head} jobs in a row, from where the seed draws,"
-    print(f"{part} of {path.name} on {options.nodes} nodes of {SIZE}, {options.seeds} seeds\n")
+    tree = None
+    if options.tree is not None:
+        hosts = read_topology(options.tree)
+        tree = hosts.network(tuple(hosts.places))
+        options.nodes = len(tree.hosts)
+    print(f"{part} of {path.name} on {options.nodes} nodes of {SIZE}, {options.seeds} seeds, ends {options.ends}\n")
     print(
         "| sizes | load | rule | mean JCT, h | wait of 16 and more, h | machine-hours | traffic, PB | scattered |"
-        " JCT beside best-fit | machine-hours | traffic |"
+        " JCT beside best-fit | machine-hours | traffic | moves, device-hours |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     verdicts = []
     for point, found in run_all(
         read_trace(path).rows,
@@ -124,9 +143,11 @@ def _print_loads(rules: Sequence[str], options: argparse.Namespace) -> None:
         head=options.head,
         trace=options.trace,
         kept=options.keep,
+        ends=options.ends,
+        tree=tree,
     ):
         print("\n".join(lines_of(point, found)), flush=True)
-        verdicts.append(reached(point, found))
+        verdicts += [reached(point, found, rule) for rule in rules if rule_of(rule)[0] == OURS]
     print("\nours: no more machine-hours than best-fit, at most 1.05 times its traffic, the least mean JCT\n")
     print("\n".join(f"- {verdict}" for verdict in verdicts if verdict is not None))
 

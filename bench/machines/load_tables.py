@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import cast
 
-from bench.machines.loads import Found, Sizes, draw_jobs, run
+from bench.machines.loads import Ends, Found, Sizes, draw_jobs, rule_of, run
 from planner.many_jobs.traces.records import TraceRow
+from profiles.network import Network
 
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Student's t of a two-sided 95% interval, by the number of runs."""
@@ -46,6 +47,8 @@ def run_all(
     head: int | None,
     trace: str,
     kept: Path | None,
+    ends: Ends = "stated",
+    tree: Network | None = None,
 ) -> Iterator[tuple[Point, dict[str, list[Found]]]]:
     """Yield what every rule gave at each point, by seeds. Runs that `kept` has already are not made again; others are
     added to it, a line each."""
@@ -54,6 +57,7 @@ def run_all(
         found: dict[str, list[Found]] = {rule: [] for rule in rules}
         for seed in seeds:
             key = {"trace": trace, "nodes": nodes, "head": head, "sizes": form, "load": load, "seed": seed}
+            key |= {"ends": ends, "tree": tree is not None}
             lacking = [rule for rule in rules if _key(key, rule) not in known]
             jobs = (
                 draw_jobs(rows, nodes=nodes, load=load, sizes=cast("Sizes", form), head=head, seed=seed)
@@ -62,7 +66,7 @@ def run_all(
             )
             for rule in rules:
                 if rule in lacking:
-                    one = run(jobs, rule, nodes)
+                    one = run(jobs, rule, nodes, ends=ends, tree=tree)
                     known[_key(key, rule)] = one
                     if kept is not None:
                         with kept.open("a", encoding="utf-8") as lines:
@@ -75,11 +79,12 @@ def _known(kept: Path | None) -> dict[str, Found]:
     if kept is None or not kept.exists():
         return {}
     names = {field.name for field in fields(Found)}
+    usual = {"ends": "stated", "tree": False}
     found = {}
     for line in kept.read_text(encoding="utf-8").splitlines():
-        value = json.loads(line)
-        key = {name: value[name] for name in ("trace", "nodes", "head", "sizes", "load", "seed")}
-        found[_key(key, value["rule"])] = Found(**{name: value[name] for name in names})
+        value = usual | json.loads(line)
+        key = {name: value[name] for name in ("trace", "nodes", "head", "sizes", "load", "seed", "ends", "tree")}
+        found[_key(key, value["rule"])] = Found(**{name: value[name] for name in names & value.keys()})
     return found
 
 
@@ -100,6 +105,7 @@ def lines_of(point: Point, found: dict[str, list[Found]]) -> Iterator[str]:
             f"{mean(one.cross_node_bytes for one in runs) * 1e-15:.2f}",
             f"{mean(one.scattered for one in runs):.1%}",
             *(beside(found, rule, name) for name in ("jct_s", "machine_hours", "cross_node_bytes")),
+            f"{mean(one.moves for one in runs):.0f}, {mean(one.moves_device_hours for one in runs):.0f}",
         ]
         yield f"| {point.sizes} | {point.load:g} | {rule} | {' | '.join(cells)} |"
 
@@ -116,21 +122,21 @@ def beside(found: dict[str, list[Found]], rule: str, name: str) -> str:
     return f"{middle:+.1%} ± {half:.1%}"
 
 
-def reached(point: Point, found: dict[str, list[Found]]) -> str | None:
+def reached(point: Point, found: dict[str, list[Found]], ours: str = OURS) -> str | None:
     """Return whether ours meets what is asked of it at a point, None where it was not run: no more machine-hours than
-    best-fit, at most 1.05 times its traffic, no rule with a lower mean JCT; ties within the interval."""
-    if OURS not in found or BASE not in found:
+    best-fit, at most 1.05 times its traffic, no other rule with a lower mean JCT; ties within the interval."""
+    if ours not in found or BASE not in found:
         return None
     missed = []
     for name, most in (("machine_hours", 1.0), ("cross_node_bytes", 1.05)):
-        middle, half = _ratio(found, OURS, BASE, name)
+        middle, half = _ratio(found, ours, BASE, name)
         if middle - half > most:
             missed.append(f"{name.replace('_', ' ')} {middle - 1:+.1%} ± {half:.1%}")
     for rule in found:
-        middle, half = _ratio(found, OURS, rule, "jct_s")
-        if rule != OURS and middle - half > 1:
+        middle, half = _ratio(found, ours, rule, "jct_s")
+        if rule_of(rule)[0] != OURS and middle - half > 1:
             missed.append(f"JCT {middle - 1:+.1%} ± {half:.1%} beside {rule}")
-    return f"{point.sizes} at {point.load:g}: {'; '.join(missed) or 'reached'}"
+    return f"{ours}, {point.sizes} at {point.load:g}: {'; '.join(missed) or 'reached'}"
 
 
 def _ratio(found: dict[str, list[Found]], rule: str, other: str, name: str) -> tuple[float, float]:

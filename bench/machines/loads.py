@@ -10,15 +10,17 @@ says: what others put on a NIC in the mean is in the way of what a job sends the
 Arrivals are stretched alike until the devices that would be held if nobody waited, in the mean up to the last arrival,
 are the load of them all (what long jobs hold later does not count). `head` jobs are a run of so many of the trace, from
 where the seed draws. Sizes other than the trace's are drawn, durations stay. First come, first served, until all have
-ended; ends are known to the rules that ask. Rules that ask for it see the tree. Nodes and traffic are sums over time:
-machine-hours, and bytes between nodes.
+ended. What rules are told of ends: the true ones (`stated`), what the simulator's predictor says, which learns from the
+jobs that have ended (`predicted`), or nothing (`none`). Rules that ask for it see the tree: the one above, or that of a
+file of hosts by switch, whose hosts the machines then are. `RULE@SECONDS` may move running jobs every so many seconds.
+Nodes and traffic are sums over time: machine-hours, and bytes between nodes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from statistics import mean
@@ -28,11 +30,13 @@ import cellplan
 from bench.simulation import ClosedForm
 from estimator.communication.collectives import time_collective
 from estimator.communication.groups import describe_group
+from planner.many_jobs.jct.online import OnlinePredictor, OnlineSetting
 from planner.many_jobs.jobs.records import Grant, Job, Pool, Workload
 from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Placement, Settings
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.traces.assign import count_parameters
 from planner.many_jobs.traces.records import TraceRow
 from profiles.cluster import Cluster
@@ -49,6 +53,7 @@ LARGE = 16
 """From so many devices on a job's waiting is counted apart."""
 
 Sizes = Literal["traced", "uniform", "powers"]
+Ends = Literal["stated", "predicted", "none"]
 DRAWN: Mapping[str, Sequence[int]] = {"uniform": range(1, 17), "powers": (1, 2, 4, 8, 16, 32)}
 
 
@@ -63,6 +68,8 @@ class Found:
     scattered: float
     utilization: float
     cpu_s: float
+    moves: float = 0
+    moves_device_hours: float = 0.0
 
 
 def draw_jobs(
@@ -87,6 +94,8 @@ def draw_jobs(
             workload=Workload(model=model, global_batch=SAMPLES * devices),
             iterations=row.duration_s / iteration_s(model, whole(devices)),
             duration_s=row.duration_s,
+            user=row.user,
+            virtual_cluster=row.vc_or_department,
         )
         for row, devices, model in wanted
     ]
@@ -116,15 +125,30 @@ def _devices(row: TraceRow, sizes: Sizes, draw: Random) -> int:
     return row.gpus if sizes == "traced" else draw.choice(DRAWN[sizes])
 
 
-def run(jobs: Sequence[Job], rule: str, nodes: int) -> Found:
-    """Return what is counted of the jobs under a rule."""
+def rule_of(word: str) -> tuple[str, float | None]:
+    """Return the name of a rule and every how many seconds it may move jobs.
+
+    >>> rule_of("titan"), rule_of("ours@3600")
+    (('titan', None), ('ours', 3600.0))
+    """
+    name, _, every_s = word.partition("@")
+    return name, float(every_s) if every_s else None
+
+
+def run(jobs: Sequence[Job], rule: str, nodes: int, *, ends: Ends = "stated", tree: Network | None = None) -> Found:
+    """Return what is counted of the jobs under a rule (`rule_of`), above the machines that tree, or racks and pods."""
+    name, defragment_s = rule_of(rule)
+    if ends == "none":
+        jobs = [replace(job, duration_s=0.0) for job in jobs]
     pool = Pool(name="pool", site="", device="", nodes=nodes, devices_per_node=SIZE, devices=nodes * SIZE)
     settings = Settings(
         truth=seat_time_s,
         seat_times=seat_time_s,
         sharing=SharedNics(),
-        placer=make_placer(rule),
-        networks={"pool": racks_and_pods(nodes)},
+        placer=make_placer(name),
+        defragment_s=defragment_s,
+        predictor=OnlinePredictor(OnlineSetting(threads=1)) if ends == "predicted" else None,
+        networks={"pool": racks_and_pods(nodes) if tree is None else tree},
     )
     began_s = time.process_time()
     result = simulate(jobs, {"pool": pool}, ClosedForm(), make_policy("fcfs"), settings=settings)
@@ -140,6 +164,8 @@ def run(jobs: Sequence[Job], rule: str, nodes: int) -> Found:
         cross_node_bytes=(summary.cross_node_bytes_per_s or 0.0) * summary.simulated_s,
         scattered=summary.scattered_ratio or 0.0,
         utilization=summary.utilization_mean,
+        moves=summary.moves,
+        moves_device_hours=summary.moves_device_hours,
         cpu_s=time.process_time() - began_s,
     )
 
@@ -217,7 +243,7 @@ def seat_time_s(job: Job, grant: Grant, placement: Placement | None) -> float:
     return iteration_s(job.workload.model, counts)
 
 
-class SharedNics:
+class SharedNics(SharedAmounts):
     """`planner.many_jobs.simulation.settings.Sharing` of machines' NICs, as `SharedNetwork` has it."""
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:

@@ -26,13 +26,16 @@ from bench.simulation import ClosedForm
 from estimator.communication.phases import collective_phases, exchanged_across
 from estimator.communication.rank_order import best_order, node_order
 from planner.many_jobs.jobs.records import Job, NodeCounts, Pool, Workload
-from planner.many_jobs.placers.catalogue import make_placer
+from planner.many_jobs.placers.catalogue import MOVING, make_placer
+from planner.many_jobs.placers.moves import Move, MoveRequest, MovingPlacer, SeatedNodes
 from planner.many_jobs.placers.records import FreeNodes, Later, Placer, Request
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.traces.read import read_trace
+from planner.shared.options.simulate import RESTART_S
+from profiles.errors import InputError
 
 NODES, SIZE = 512, 8
 MODELS = ("vgg-16", "resnet-50")
@@ -50,6 +53,8 @@ class Replay:
     traffic_in_node_order: float
     scattered: float
     waited: int
+    moves: int
+    moves_device_hours: float
     simulation_s: float
     placement_mean_s: float
     placement_p99_s: float
@@ -58,8 +63,8 @@ class Replay:
 class Timed:
     """A rule, and how long each of its answers took on this processor."""
 
-    def __init__(self, placer: Placer) -> None:
-        self.placer, self.name, self.took_s = placer, placer.name, array("d")
+    def __init__(self, placer: Placer, took_s: array[float]) -> None:
+        self.placer, self.name, self.took_s = placer, placer.name, took_s
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts | Later:
         """As the rule."""
@@ -67,6 +72,20 @@ class Timed:
         chosen = self.placer.place(nodes, request)
         self.took_s.append(time.process_time() - began_s)
         return chosen
+
+
+class TimedMoving(Timed):
+    """One that moves jobs."""
+
+    def __init__(self, placer: Placer, took_s: array[float]) -> None:
+        super().__init__(placer, took_s)
+        if not isinstance(placer, MovingPlacer):
+            raise InputError(where="machines", key="--rules", found=placer.name, expected=", ".join(MOVING))
+        self._moving = placer
+
+    def moves(self, nodes: SeatedNodes, request: MoveRequest) -> Sequence[Move]:
+        """As the rule; not timed."""
+        return self._moving.moves(nodes, request)
 
 
 def read_jobs(path: Path, seed: int, head: int | None = None) -> list[Job]:
@@ -89,15 +108,23 @@ def read_jobs(path: Path, seed: int, head: int | None = None) -> list[Job]:
     return jobs
 
 
-def replay(jobs: Sequence[Job], rule: str, **options: str | float | bool) -> Replay:
-    """Return what is counted of the trace under the rule."""
-    placer = Timed(make_placer(rule, **options))
+def replay(
+    jobs: Sequence[Job],
+    rule: str,
+    *,
+    defragment_s: float | None = None,
+    restart_s: float = RESTART_S,
+    **options: str | float | bool,
+) -> Replay:
+    """Return what is counted of the trace under the rule; where asked, with moves of running jobs every so often."""
+    made, took_s = make_placer(rule, **options), array("d")
+    placer = Timed(made, took_s) if defragment_s is None else TimedMoving(made, took_s)
     pools = {"pool": Pool(name="pool", site="", device="", nodes=NODES, devices_per_node=SIZE, devices=NODES * SIZE)}
-    settings = Settings(truth=_a_second, placer=placer, slices=True)
+    settings = Settings(truth=_a_second, placer=placer, slices=True, defragment_s=defragment_s, restart_s=restart_s)
     began_s = time.process_time()
     result = simulate(jobs, pools, ClosedForm(), make_policy("fcfs"), settings=settings)
-    took_s = time.process_time() - began_s
-    summary, took = result.summary, np.asarray(placer.took_s)
+    simulation_s = time.process_time() - began_s
+    summary, took = result.summary, np.asarray(took_s)
     best, plain = _traffic(result)
     waited = sum(start_s > job.submit_s for start_s, job in zip(result.table.start_s, result.jobs, strict=True))
     assert summary.violations == 0
@@ -110,7 +137,9 @@ def replay(jobs: Sequence[Job], rule: str, **options: str | float | bool) -> Rep
         traffic_in_node_order=plain,
         scattered=summary.scattered_ratio or 0.0,
         waited=waited,
-        simulation_s=took_s,
+        moves=summary.moves,
+        moves_device_hours=summary.moves_device_hours,
+        simulation_s=simulation_s,
         placement_mean_s=float(took.mean()),
         placement_p99_s=float(np.quantile(took, 0.99)),
     )

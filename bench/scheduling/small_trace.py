@@ -70,10 +70,11 @@ def _row(rng: np.random.Generator, place: int, submit_s: float) -> TraceRow:
 
 def trace_csv(trace: Trace) -> str:
     """The text of a trace in our own CSV; reading it gives the same rows again (but for the numbers of their lines).
-    What no row says of announcements has no column."""
+    What no row says of announcements and hosts has no column."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    unsaid = {name for name in (*PLANNING, "preemptible") if all(getattr(row, name) is None for row in trace.rows)}
+    seldom = (*PLANNING, "preemptible", "hosts")
+    unsaid = {name for name in seldom if all(getattr(row, name) in (None, ()) for row in trace.rows)}
     columns = tuple(name for name in COLUMNS if name not in unsaid)
     writer.writerow(columns)
     for row in trace.rows:
@@ -83,6 +84,8 @@ def trace_csv(trace: Trace) -> str:
 
 
 def _short(cell: object) -> object:
+    if isinstance(cell, tuple):
+        return " ".join(f"{host}:{count}" for host, count in cell)
     return int(cell) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53 else cell
 
 

@@ -16,12 +16,13 @@ from estimator.cells.held_stages import HeldStages, StagePlace
 from estimator.cells.job import Job
 from estimator.cells.seated_stages import SeatedStages, StageSeconds
 from estimator.communication.uplinks import shares_uplinks
-from estimator.pricing.evaluate import evaluate, hop_s, shared_sums_s
+from estimator.pricing.evaluate import evaluate
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of, joined_memory, outside_bytes
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.parts import hop_s, shared_sums_s
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage

@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 
 from estimator.communication.groups import Group
-from estimator.communication.halving_doubling import walk_phases
+from estimator.communication.halving_doubling import halving_doubling
 from estimator.communication.levels import Level, Uplinks
 from estimator.communication.tables import bus_factor
 from profiles.records import dataclass, replace
@@ -75,17 +75,18 @@ def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> t
 
 
 @lru_cache(maxsize=1024)
-def halving_doubling_line(op: CollectiveOp, group: Group, concurrent_groups: int) -> Line:
+def halving_doubling_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
     """Return what recursive halving and doubling costs, which gloo has and NCCL, whose algorithms `algorithm_lines`
-    are, has not. Raise ValueError for another op than all_reduce, all_gather and reduce_scatter."""
-    steps = _protocols(group, concurrent_groups, message=False)[0][1]
-    walked = [(step.level.ranks_inside, step.latency_s, step.bytes_per_s) for step in steps]
-    latency_s, seconds_per_byte = walk_phases(op, group.ranks, walked, _above(group).ring)
-    return Line(
-        algorithm="halving-doubling",
-        latency_s=_startup_s(group) + latency_s,
-        seconds_per_byte=seconds_per_byte,
-        ramp_exponent=group.levels[-1].ramp_exponent,
+    are, has not: a line for each order of the ranks that is the best at some number of bytes. Raise ValueError for
+    another op than all_reduce, all_gather, reduce_scatter and broadcast."""
+    return tuple(
+        Line(
+            algorithm="halving-doubling",
+            latency_s=_startup_s(group) + latency_s,
+            seconds_per_byte=seconds_per_byte,
+            ramp_exponent=group.levels[-1].ramp_exponent,
+        )
+        for latency_s, seconds_per_byte in halving_doubling(op, group, concurrent_groups, _above(group).ring)
     )
 
 

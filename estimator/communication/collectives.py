@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 
-from estimator.communication.algorithms import Line, algorithm_lines, halving_doubling_line
+from estimator.communication.algorithms import Line, algorithm_lines, halving_doubling_lines
 from estimator.communication.groups import Group, describe_group, nic_bytes_per_s, pair_key
 from estimator.communication.tables import METHODS, Method
 from estimator.communication.uplinks import doors_above, shares_uplinks
@@ -73,7 +73,7 @@ def time_collective(
     `concurrent_groups` groups like this one are busy at the same time; those that a node hosts share its NICs.
 
     `algorithm` names the only one, by the links' records whatever tables there are: "ring", "tree" or "exchange" of
-    NCCL, or "halving-doubling", which gloo has and NCCL has not.
+    NCCL, or "halving-doubling", which gloo has and NCCL has not, with its ranks in the order that takes least.
 
     Raises:
         ValueError: negative bytes, no group, send_recv between more than two ranks, or an algorithm that has no form
@@ -107,7 +107,7 @@ def time_collective(
 def _lines_of(algorithm: str, op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
     """What the algorithm of that name costs, in each protocol; ValueError where it has no form of `op`."""
     if algorithm == "halving-doubling":
-        return (halving_doubling_line(op, group, concurrent_groups),)
+        return halving_doubling_lines(op, group, concurrent_groups)
     lines = algorithm_lines(op, group, concurrent_groups)
     named = tuple(line for line in lines if line.algorithm.removeprefix("quick ") == algorithm)
     if not named:
@@ -201,7 +201,7 @@ def _send_all(
     messages: dict[Hashable, _Message] = {}
     by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
     by_door: defaultdict[tuple[str, ...], list[tuple[_Message, float]]] = defaultdict(list)
-    for i, j, share in _overlaps(len(from_slots), len(to_slots)):
+    for i, j, share in overlaps(len(from_slots), len(to_slots)):
         sender, receiver = from_slots[i], to_slots[j]
         if sender == receiver:
             continue
@@ -279,8 +279,8 @@ def _table_ids(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
     return tuple(sorted({name for time in times for name in time.table_ids}))
 
 
-def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
-    """(sender, receiver, share of the whole) where the senders' equal intervals meet the receivers'."""
+def overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
+    """Yield (sender, receiver, share of the whole) where the senders' equal intervals meet the receivers'."""
     i = j = start = 0
     while i < senders and j < receivers:
         sender_end, receiver_end = (i + 1) * receivers, (j + 1) * senders

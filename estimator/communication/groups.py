@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import cast
 
 from estimator.communication.levels import Level, effective, level_of, slowest_level
@@ -19,14 +19,32 @@ NOTHING_ABOVE = Above(uplinks=None, hops_s=0.0, collective_reach=1.0, message_re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoxKind:
+    """So many boxes of a group with so many ranks each, and what goes through the NICs of one as `Level` has it."""
+
+    ranks: int
+    count: int
+    bandwidth_bytes_per_s: float
+    shared_bytes_per_s: float
+
+    def of(self, level: Level) -> Level:
+        """Return the fabric's level of a group whose boxes are all like these."""
+        return replace(
+            level, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, shared_bytes_per_s=self.shared_bytes_per_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The place of a collective's ranks. `even` means parts of equal size at every level; `levels` go from inside out
-    and leave out those with a single member."""
+    and leave out those with a single member. `boxes`, those with most ranks first: what has NICs of its own, where not
+    all of it on one site has as many ranks."""
 
     ranks: int
     nodes: int
     even: bool
     levels: tuple[Level, ...]
+    boxes: tuple[BoxKind, ...] = ()
 
     def inside_one_part(self) -> Group:
         """Return the same group as it is where it meets one part of the fabric alone."""
@@ -170,6 +188,7 @@ def describe_unshared(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
         nodes=len({(slot.site, slot.node) for slot in slots}),
         even=even,
         levels=tuple(levels),
+        boxes=uneven_boxes([(box, 1) for box in boxes]) if levels and levels[-1].kind == "fabric" else (),
     )
 
 
@@ -270,7 +289,7 @@ def fabric_level(boxes: list[Box]) -> Level:
     nodes_by_site: defaultdict[str, set[int]] = defaultdict(set)
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
-    thinned = [box.place.site.network.thinned(nodes_by_site[box.place.site.name], box.nodes) for box in boxes]
+    thinned = _thinned(boxes, nodes_by_site)
     hops_s = max(box.place.site.network.hops_s(nodes_by_site[box.place.site.name]) for box in boxes)
     nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (effective(link), link.name))
     fabrics = sorted({box.place.site.fabric_link for box in boxes} - {*nics}, key=lambda link: link.name)
@@ -282,6 +301,25 @@ def fabric_level(boxes: list[Box]) -> Level:
         bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         hosted=min(box.hosted for box in boxes),
+    )
+
+
+def _thinned(boxes: Sequence[Box], nodes_by_site: Mapping[str, set[int]]) -> list[float]:
+    return [box.place.site.network.thinned(nodes_by_site[box.place.site.name], box.nodes) for box in boxes]
+
+
+def uneven_boxes(counted: Sequence[tuple[Box, int]]) -> tuple[BoxKind, ...]:
+    """Return the boxes of one site, so many of each, as a group has them: none where all have as many ranks."""
+    boxes = [box for box, _ in counted]
+    if len({box.ranks for box in boxes}) == 1:
+        return ()
+    nodes = {boxes[0].place.site.name: {node for box in boxes for node in box.nodes}}
+    kinds: Counter[tuple[int, float, float]] = Counter()
+    for (box, count), by in zip(counted, _thinned(boxes, nodes), strict=True):
+        kinds[box.ranks, box.bandwidth_bytes_per_s / by, box.shared_bytes_per_s / by] += count
+    return tuple(
+        BoxKind(ranks=ranks, count=count, bandwidth_bytes_per_s=alone, shared_bytes_per_s=shared)
+        for (ranks, alone, shared), count in sorted(kinds.items(), reverse=True)
     )
 
 

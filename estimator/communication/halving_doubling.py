@@ -1,37 +1,64 @@
-"""What recursive halving and doubling costs on a group: its phases walked over the group's levels, one by one."""
+"""What recursive halving and doubling costs on a group: its phases walked over the group's nodes, one by one."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import cast
 
+from estimator.communication.groups import Group
 from estimator.communication.phases import PhasedOp, collective_phases
 from estimator.communication.rank_order import partners_together
 from estimator.communication.tables import bus_factor
+from estimator.communication.timed_order import fastest_orders
+from estimator.communication.walking import Ground, Line, Node, Seats, Step, walk
 from profiles.vocabulary import CollectiveOp
 
-Step = tuple[int, float, float]
-"""Of a level, from inside out: ranks in one of its parts, seconds of a step, bytes/s out of a part."""
 
+def halving_doubling(
+    op: CollectiveOp, group: Group, concurrent_groups: int, above_s_per_byte: float
+) -> tuple[Line, ...]:
+    """Return what it takes in the orders of the ranks of which, for every number of bytes, one takes least
+    (`fastest_orders`); over several sites in the order that has those that exchange most next to each other. Raise
+    ValueError for an op that it has no form of.
 
-def walk_phases(op: CollectiveOp, ranks: int, steps: Sequence[Step], above_s_per_byte: float) -> tuple[float, float]:
-    """Return the seconds that do not grow with bytes, and those for a byte. A phase ends when the busiest part is
-    through, out or in; it passes the outermost level that it has flows over.
-
-    Ranks fill the parts one behind the other, those that exchange most next to each other. Uplinks above the nodes
-    carry what a ring's would: with that order as many bytes leave a part of the tree, in fewer steps.
+    Uplinks above the nodes carry what a ring's would (`above_s_per_byte` for each byte of a step): with partners
+    together as many bytes leave a part of the tree, in fewer steps.
     """
-    place = {rank: at for at, rank in enumerate(partners_together(ranks))}
-    latency_s = seconds_per_byte = 0.0
-    for phase in collective_phases("halving-doubling", cast("PhasedOp", op), ranks):
-        sent: defaultdict[tuple[int, str, int], float] = defaultdict(float)
-        for sender, receiver, share in phase.flows:
-            a, b = place[sender], place[receiver]
-            level = max(at for at, (inside, _, _) in enumerate(steps) if a // inside != b // inside)
-            inside = steps[level][0]
-            sent[level, "out", a // inside] += share
-            sent[level, "in", b // inside] += share
-        latency_s += phase.repeats * max(steps[level][1] for level, _, _ in sent)
-        seconds_per_byte += phase.repeats * max(size / steps[level][2] for (level, _, _), size in sent.items())
-    return latency_s, max(seconds_per_byte, bus_factor(op, ranks) * above_s_per_byte)
+    held_s_per_byte = bus_factor(op, group.ranks) * above_s_per_byte
+    if any(level.kind == "site" for level in group.levels):
+        lines: tuple[Line, ...] = (_over_sites(op, group, concurrent_groups),)
+    else:
+        ways = fastest_orders("halving-doubling", cast("PhasedOp", op), ground_of(group, concurrent_groups))
+        lines = tuple(way.line for way in ways)
+    return tuple((latency_s, max(seconds, held_s_per_byte)) for latency_s, seconds in lines)
+
+
+def ground_of(group: Group, concurrent_groups: int = 1) -> Ground:
+    """Return where the ranks of a group on one site can sit, while so many groups like it are busy: nodes with most
+    ranks first. Islands of a node are as full as the fullest one."""
+    steps = [
+        Step(ranks_inside=level.ranks_inside, latency_s=level.latency_s, bytes_per_s=level.available(concurrent_groups))
+        for level in group.levels
+    ]
+    if group.levels[-1].kind != "fabric":
+        return Ground(nodes=(Node(ranks=group.ranks, bytes_per_s=1.0),), inside=tuple(steps))
+    *inside, top = steps
+    level = group.levels[-1]
+    nodes = [
+        Node(ranks=boxes.ranks, bytes_per_s=boxes.of(level).available(concurrent_groups))
+        for boxes in group.boxes
+        for _ in range(boxes.count)
+    ]
+    even = Node(ranks=top.ranks_inside, bytes_per_s=top.bytes_per_s)
+    return Ground(nodes=tuple(nodes) or (even,) * level.members, latency_s=top.latency_s, inside=tuple(inside))
+
+
+def _over_sites(op: CollectiveOp, group: Group, concurrent_groups: int) -> Line:
+    """Ranks fill the parts of each level one behind the other."""
+    steps = [
+        Step(ranks_inside=level.ranks_inside, latency_s=level.latency_s, bytes_per_s=level.available(concurrent_groups))
+        for level in group.levels
+    ]
+    one = Ground(nodes=(Node(ranks=group.ranks, bytes_per_s=1.0),), inside=tuple(steps))
+    phases = collective_phases("halving-doubling", cast("PhasedOp", op), group.ranks)
+    seats: Seats = (0,) * group.ranks
+    return walk(phases, seats, one, partners_together(group.ranks))

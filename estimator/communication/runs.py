@@ -9,7 +9,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.communication.groups import Group, boxes_of, check_nics, fabric_level, locate, ways_above
+from estimator.communication.groups import (
+    Group,
+    boxes_of,
+    check_nics,
+    fabric_level,
+    locate,
+    uneven_boxes,
+    ways_above,
+)
 from estimator.communication.levels import Level, slowest_level
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass, replace
@@ -136,4 +144,5 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
         nodes=len(run.nodes),
         even=len(islands) == len(islands_of_box) == len(ranks_of_box) == 1,
         levels=tuple(levels),
+        boxes=uneven_boxes([(box, ranks_of_box[box.ranks]) for box in boxes]),
     )

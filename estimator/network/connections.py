@@ -11,6 +11,7 @@ from estimator.network.fabric import Fabric, Seat
 from estimator.network.queue_pairs import Connections, connections_of
 from estimator.network.routes import Loads, load_links
 from estimator.network.steps import Mover, Playing, Step, Transfer
+from estimator.network.together import begin_together
 from estimator.network.traffic import Exchange, Traffic
 from estimator.network.wires import Floats, Integers
 
@@ -26,7 +27,8 @@ def transfer_of(
     """Return what an exchange of a job puts on the links of a fabric, where rank r of the job sits on `seats[r]`.
 
     At pace 1 every mover is done after what the exchange takes alone, by the estimate, less its latency. Where that was
-    measured faster than a node's own NICs are said to be, they carry what the measurement lets through.
+    measured faster than a node's own NICs are said to be, they carry what the measurement lets through. What is sent
+    beside it is not part of it (`playing_of`).
 
     Raises:
         NoWayError: nodes that no way joins. ValueError: as `connections_of`.
@@ -106,14 +108,18 @@ def playing_of(
         raise ValueError(f"{len(seats)} seats; expected one for each of {traffic.devices} ranks")
     made: dict[Exchange, Transfer] = {}
     numbers: dict[object, int] = {}
-    for exchange in (exchange for span in traffic.spans for exchange in span.exchanges):
+
+    def transfer(exchange: Exchange) -> Transfer:
         if exchange not in made:
             number = numbers.setdefault((exchange.axis, exchange.groups), len(numbers))
-            made[exchange] = transfer_of(exchange, seats, fabric, model=model, seed=seed * 4096 + number)
+            own = transfer_of(exchange, seats, fabric, model=model, seed=seed * 4096 + number)
+            made[exchange] = begin_together(own, [transfer(other) for other in exchange.beside])
+        return made[exchange]
+
     steps = tuple(
         Step(
             compute_s=span.compute_s,
-            transfers=tuple(made[exchange] for exchange in span.exchanges),
+            transfers=tuple(transfer(exchange) for exchange in span.exchanges),
             begins_s=span.begins_s,
             times=span.times,
         )

@@ -6,6 +6,8 @@ ends when both are done. So communication that blocks begins where the compute e
 
 from __future__ import annotations
 
+from typing import Literal
+
 from profiles.records import dataclass
 from profiles.vocabulary import Axis, CollectiveOp
 
@@ -16,7 +18,9 @@ class Exchange:
 
     `size_bytes` is counted as `profiles.vocabulary.Collective.bytes`, of one group. `groups` hold the ranks of the job,
     from 0, in the order in which the collective goes through them; of send_recv each is sender and receiver. `alone_s`
-    is what one of them takes of this job alone, by the estimate, its latency included.
+    is what one of them takes of this job alone, by the estimate, its latency included. Those `beside` it begin with
+    each of them, and it has ended when all have: two axes that send at the same time, both ways of a boundary.
+    `algorithm`: that of an all_reduce over nodes, ring or tree; None: ring.
     """
 
     axis: Axis
@@ -26,6 +30,13 @@ class Exchange:
     alone_s: float
     latency_s: float = 0.0
     times: int = 1
+    beside: tuple[Exchange, ...] = ()
+    algorithm: Literal["ring", "tree"] | None = None
+
+    @property
+    def together_s(self) -> float:
+        """Seconds of one of them alone, with what is sent beside it."""
+        return max(self.alone_s, max((other.times * other.together_s for other in self.beside), default=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)

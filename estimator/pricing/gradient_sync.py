@@ -190,7 +190,14 @@ def latest_sync_s(schedule: ScheduleName, reduce_s: Floats, gather_s: Floats, ba
     the stages before it under GPipe and 1F1B, one chunk of each where interleaved; the other schedules keep all stages
     busy to the end.
     """
-    early_s = np.zeros_like(reduce_s)
+    early_s = early_by_stage_s(schedule, backward_s)
+    return np.asarray((np.maximum(0.0, reduce_s - early_s) + gather_s).max(axis=0))
+
+
+def early_by_stage_s(schedule: ScheduleName, backward_s: Floats) -> Floats:
+    """Return by how many seconds each stage ends its last backward before the pipeline ends, (stages, ...), as
+    `latest_sync_s` takes it."""
+    early_s = np.zeros_like(backward_s[:, 0])
     if schedule in ("gpipe", "1f1b", "interleaved"):
         early_s[1:] = np.cumsum(backward_s[:-1, 0], axis=0)
-    return np.asarray((np.maximum(0.0, reduce_s - early_s) + gather_s).max(axis=0))
+    return early_s

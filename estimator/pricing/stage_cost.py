@@ -163,7 +163,7 @@ def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:
         if isinstance(cost, Infeasible):
             return cost
         priced.append(cost)
-    return replace(max(priced, key=_pass_s), once=longest_once([cost.once for cost in priced]))
+    return replace(max(priced, key=pass_s), once=longest_once([cost.once for cost in priced]))
 
 
 def longest_once(costs: Sequence[OnceCost]) -> OnceCost:
@@ -171,8 +171,8 @@ def longest_once(costs: Sequence[OnceCost]) -> OnceCost:
     return OnceCost(**{part.name: max(getattr(cost, part.name) for cost in costs) for part in fields(OnceCost)})
 
 
-def _pass_s(cost: StageCost) -> float:
-    """Seconds of a micro-batch through a stage's chunks, both ways."""
+def pass_s(cost: StageCost) -> float:
+    """Return the seconds of a micro-batch through a stage's chunks, both ways."""
     passes = sum(one.total_s for one in (*cost.forward, *cost.backward))
     return passes + sum(cost.sharding_s) + sum(map(sum, cost.offload_s))
 

@@ -29,6 +29,18 @@ def place(options: PlaceOptions) -> dict[str, Any]:
     whole, each standing still for `move_time` seconds. `output` is a file for the plan; where the links are not the
     cluster file's, a cluster file is written beside it. NothingFits where sites, pods or memory do not suffice.
     """
+    if options.report is None:
+        return _place(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_placed
+
+    check_report(options.report, where="place")
+    answer = _place(options)
+    report_placed(options, answer, options.report)
+    return answer
+
+
+def _place(options: PlaceOptions) -> dict[str, Any]:
     from estimator.pricing.training import over_limits
     from planner.many_jobs.placement.alternatives import other_ways
     from planner.many_jobs.placement.describing import describe_placed, save_placed
@@ -79,7 +91,15 @@ def simulate(options: SimulateOptions) -> Simulated:
     """
     from planner.many_jobs.simulation.run import simulate_trace
 
-    return simulate_trace(options)
+    if options.report is None:
+        return simulate_trace(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_simulation
+
+    check_report(options.report, where="simulate")
+    answer = simulate_trace(options)
+    report_simulation(options, answer, options.report)
+    return answer
 
 
 @takes(SweepOptions)
@@ -126,4 +146,12 @@ def jct_evaluate(options: JctEvaluateOptions) -> dict[str, Any]:
     """
     from planner.many_jobs.jct.commands import evaluate_file
 
-    return evaluate_file(options)
+    if options.report is None:
+        return evaluate_file(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_jct
+
+    check_report(options.report, where="jct evaluate")
+    answer = evaluate_file(options)
+    report_jct(options, answer, options.report)
+    return answer

@@ -46,6 +46,19 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
     """
+    if options.report is not None:
+        from planner.report.page import check_report
+        from planner.report.writing import report_estimate
+
+        check_report(options.report, where="estimate")
+        answer = _estimate(options)
+        code = options.user_code
+        report_estimate(answer, options.report, store=options.store, profiles=options.profiles, code=code)
+        return answer
+    return _estimate(options)
+
+
+def _estimate(options: EstimateOptions) -> dict[str, Any]:
     if options.launcher is not None:
         from planner.one_job.importing.best import best_of_setting
         from planner.one_job.importing.estimate import estimate_imported, tool_of_launcher
@@ -80,7 +93,15 @@ def plan(options: PlanOptions) -> PlanAnswer:
     """
     from planner.one_job.planning.answer import answer_plan
 
-    return answer_plan(options)
+    if options.report is None:
+        return answer_plan(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_plan
+
+    check_report(options.report, where="plan")
+    answer = answer_plan(options)
+    report_plan(options, answer, options.report)
+    return answer
 
 
 @takes(FrontOptions)
@@ -188,7 +209,14 @@ def run(options: RunOptions) -> dict[str, Any] | None:
     """
     from planner.one_job.running.run import run_plan
 
-    return run_plan(options)
+    path = options.report
+    if path is None:
+        return run_plan(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_run
+
+    check_report(path, where="run")
+    return run_plan(options, show=lambda answer, traced: report_run(answer, traced, path))
 
 
 @takes(ValidateOptions)
@@ -206,10 +234,17 @@ def validate(options: ValidateOptions) -> dict[str, Any]:
 
     if options.plot is not None:
         picture_format(options.plot, where="validate")  # what cannot be drawn is said before the work, not after it
+    if options.report is not None:
+        from planner.report.page import check_report
+        from planner.report.writing import report_validation
+
+        check_report(options.report, where="validate")
     with open_existing(options.store) as opened:
         result = validate_runs(options.path, store=opened, progress=options.progress)
     if options.plot is not None:
         save_plot(options.plot, result["rows"], by=options.group or "source")
+    if options.report is not None:
+        report_validation(options, result, options.report)
     return result
 
 

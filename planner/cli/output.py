@@ -14,8 +14,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
+from planner.shared.words import format_bytes as format_bytes
+from planner.shared.words import format_count as format_count
+from planner.shared.words import format_figure as format_figure
+from planner.shared.words import format_range as format_range
 from planner.shared.words import format_seconds as format_seconds
-from planner.shared.words import three_digits
 
 WIDTH = 80
 
@@ -100,55 +103,6 @@ def repeats(values: Iterable[str], times: str = " x ") -> list[str]:
     """
     runs = [(value, len(list(group))) for value, group in groupby(values)]
     return [value if count == 1 else f"{count}{times}{value}" for value, count in runs]
-
-
-def format_figure(value: float | None, form: str) -> str:
-    """A number in Python's format `form`; "-" for None.
-
-    >>> format_figure(0.5, ".1%"), format_figure(None, ".1%")
-    ('50.0%', '-')
-    """
-    return "-" if value is None else format(value, form)
-
-
-def format_bytes(count: float | None) -> str:
-    """Bytes in binary units, three digits.
-
-    >>> format_bytes(80 * 2**30), format_bytes(1536), format_bytes(12)
-    ('80 GiB', '1.5 KiB', '12 B')
-    """
-    if count is None:
-        return "-"
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{three_digits(count / size)} {unit}"
-    return f"{three_digits(count)} B"
-
-
-def format_range(low: str, high: str) -> str:
-    """From the one to the other, with one unit where it is the same.
-
-    >>> format_range("30 GiB", "44.3 GiB"), format_range("4", "4"), format_range("900 MiB", "1.2 GiB")
-    ('30-44.3 GiB', '4', '900 MiB to 1.2 GiB')
-    """
-    if low == high:
-        return low
-    (least, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
-    return f"{least}-{high}" if unit == other else f"{low} to {high}"
-
-
-def format_count(count: float | None, of: str = "") -> str:
-    """A large count or rate in powers of a thousand, three digits, and what it counts.
-
-    >>> format_count(8.03e9), format_count(312e12, "FLOP"), format_count(950, "FLOP")
-    ('8.03 G', '312 TFLOP', '950 FLOP')
-    """
-    if count is None:
-        return "-"
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{three_digits(count / size)} {prefix}{of}"
-    return f"{three_digits(count)} {of}".rstrip()
 
 
 class Report(Protocol):

@@ -40,9 +40,11 @@ def print_run(
         ("scattered starts, held back", _scattered(summary)),
         ("gradients between nodes", _traffic(summary)),
         ("load of uplinks: all, the busiest", _loads(summary)),
+        *_others(summary),
         ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
+        *_moves(summary),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
         ("fairness rho mean, p99, max", _numbers(summary.fairness_mean, summary.fairness_p99, summary.fairness_max)),
@@ -158,6 +160,13 @@ def _scattered(summary: Summary) -> str:
     return f"{format_figure(summary.scattered_ratio, '.1%')}, {format_figure(summary.held_back, '.0f')} jobs"
 
 
+def _moves(summary: Summary) -> list[tuple[str, str]]:
+    """None where nobody was moved."""
+    if not summary.moves:
+        return []
+    return [("moves, what they cost", f"{summary.moves}, {summary.moves_device_hours:.4g} device-hours")]
+
+
 def _traffic(summary: Summary) -> str:
     sent = summary.cross_node_bytes_per_s
     return "- (a model is not known)" if sent is None else f"{sent / 1e9:.3g} GB/s (ring)"
@@ -165,6 +174,19 @@ def _traffic(summary: Summary) -> str:
 
 def _loads(summary: Summary) -> str:
     return f"{format_figure(summary.uplinks_load_mean, '.2%')}, {format_figure(summary.uplinks_load_peak, '.2%')}"
+
+
+def _others(summary: Summary) -> list[tuple[str, str]]:
+    """Rows of a run whose jobs slow each other."""
+    if summary.contended_hours is None:
+        return []
+    slowed = _numbers(summary.slowdown_by_others_mean, summary.slowdown_by_others_max)
+    hours = f"{summary.contended_hours:.1f} h, {format_figure(summary.lost_to_others_hours, '.1f')} h"
+    rows = [("slowdown by others: mean, max", slowed), ("job-hours that others slow, lost", hours)]
+    if summary.gpu_utilization_mean is not None:
+        rate = f"{(summary.work_flops_per_s or 0.0) / 1e15:.3g} PFLOP/s"
+        rows.append(("GPUs that compute, work done", f"{summary.gpu_utilization_mean:.1%}, {rate}"))
+    return rows
 
 
 def _sold(device_hours: float | None, revenue: float | None) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from bench.machines.__main__ import main
 from bench.machines.replay import MODELS, read_jobs, replay, vectors
+from profiles.errors import InputError
 
 COLUMNS = "job_id submit_time_s duration_s gpus nodes cpus mem_gb user vc_or_department job_type_or_name status queue_s"
 HEADER = COLUMNS.replace(" ", ",") + "\n"
@@ -48,3 +49,21 @@ def test_the_command_prints_a_row_for_each_rule(trace: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "| titan | 1.5 |" in printed
     assert "174, 11.7, 1.65" in printed
+
+
+def test_moves_by_hand(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The job of 2, beside one of 6 that ends, goes on beside that of 4, a minute later."""
+    rows = "a,0,1000,6,,,,,,,,\nb,5,4000,2,,,,,,,,\nc,10,4000,4,,,,,,,,\n"
+    trace.write_text(HEADER + rows, encoding="utf-8")
+    jobs = read_jobs(trace, 0)
+    still, moved = replay(jobs, "ours"), replay(jobs, "ours", defragment_s=500.0)
+    assert still.nodes == pytest.approx((10 + 2 * 3995 + 5) / 4010)
+    assert moved.nodes == pytest.approx((10 + 2 * 990 + 3065) / 4065)
+    assert (still.moves, moved.moves) == (0, 1)
+    assert moved.moves_device_hours == pytest.approx(2 * 60 / 3600)
+    trace.with_name("philly.csv.gz").write_bytes(gzip.compress(trace.read_bytes()))
+    asked = ["traces", "--data", str(trace.parent), "--ends", "none", "--rules"]
+    main([*asked, "gandiva@500"])
+    assert "| gandiva@500 |" in capsys.readouterr().out
+    with pytest.raises(InputError, match="expected gandiva, ours"):
+        main([*asked, "titan@500"])

@@ -127,13 +127,13 @@ def test_what_is_asked_of_ours() -> None:
     point = Point(sizes="traced", load=0.9)
     best = [found(), found()]
     assert reached(point, {"best-fit": best}) is None
-    assert reached(point, {"best-fit": best, "ours": best}) == "traced at 0.9: reached"
+    assert reached(point, {"best-fit": best, "ours": best}) == "ours, traced at 0.9: reached"
     worse = [found(machine_hours=11.0, jct_s=7300.0)] * 2
     assert reached(point, {"best-fit": best, "ours": worse}) == (
-        "traced at 0.9: machine hours +10.0% ± 0.0%; JCT +1.4% ± 0.0% beside best-fit"
+        "ours, traced at 0.9: machine hours +10.0% ± 0.0%; JCT +1.4% ± 0.0% beside best-fit"
     )
     uncertain = [found(machine_hours=9.0), found(machine_hours=12.0)]
-    assert reached(point, {"best-fit": best, "ours": uncertain}) == "traced at 0.9: reached"
+    assert reached(point, {"best-fit": best, "ours": uncertain}) == "ours, traced at 0.9: reached"
     assert beside({"best-fit": best, "ours": uncertain}, "ours", "machine_hours").startswith("+5.0% ± 190")
     assert mean_and_half([1.0, 2.0, 3.0]) == pytest.approx((2.0, 4.30 / 3**0.5))
     (first, second) = lines_of(point, {"best-fit": best, "ours": worse})
@@ -149,4 +149,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     main([*asked, "--data", str(tmp_path)])
     shown = capsys.readouterr().out
     assert "all jobs of philly.csv.gz on 4 nodes of 8, 2 seeds" in shown
-    assert "- traced at 0.5:" in shown
+    assert "- ours, traced at 0.5:" in shown

@@ -9,7 +9,7 @@ import pytest
 
 from bench.testbed.cases import CLUSTERS
 from bench.testbed.machines.cases import cases, pairs
-from bench.testbed.machines.estimates import Line, Links, closed_form_s, paired, walked_s, with_links
+from bench.testbed.machines.estimates import Line, Links, of_group_s, paired, walked_s, with_links
 from bench.testbed.machines.moves import Move, core_of, moves
 from bench.testbed.machines.report import PairRow, Row, print_pairs, print_paper, print_rows, verdicts
 from bench.testbed.machines.running import Run, link_rounds, measure_links, run_rounds
@@ -101,7 +101,7 @@ def test_the_phases_by_hand() -> None:
     job = seat(((0, 2), (1, 2)), "vgg-16", "halving-doubling")
     inside_s = 2 * 0.5e-9
     assert walked_s(LINKS, job, 1) == pytest.approx(inside_s + 2 * 2 * 0.25e-6)
-    apart = seat(((0, 2), (1, 2)), "vgg-16", "halving-doubling", ordered=False)
+    apart = seat(((0, 2), (1, 2)), "vgg-16", "halving-doubling", by="nodes")
     assert walked_s(LINKS, apart, 1) == pytest.approx(2 * 0.25e-9 + 2 * 2 * 0.5e-6)
     assert walked_s(LINKS, apart, 1, {1: 2.0}) == pytest.approx(2 * 0.25e-9 + 2 * 2 * 2 * 0.5e-6)
 
@@ -110,8 +110,8 @@ def test_the_phases_by_hand() -> None:
 @pytest.mark.parametrize("counts", [((0, 4),), ((0, 2), (1, 2)), ((2, 1), (3, 1), (4, 1), (5, 1)), ((2, 4), (7, 4))])
 def test_both_estimates_agree_on_even_nodes(algorithm, counts) -> None:  # type: ignore[no-untyped-def]
     job = seat(counts, "vgg-16", algorithm)
-    closed_s = closed_form_s(with_links(cluster(), LINKS), job, 10**6)
-    assert closed_s == pytest.approx(walked_s(LINKS, job, 10**6), rel=2e-3)
+    group_s = of_group_s(with_links(cluster(), LINKS), job, 10**6)
+    assert group_s == pytest.approx(walked_s(LINKS, job, 10**6), rel=2e-3)
 
 
 def test_two_jobs_that_only_send_have_half_of_the_nic() -> None:
@@ -140,7 +140,7 @@ def test_a_round_runs_and_sums(capsys: pytest.CaptureFixture[str]) -> None:
     assert found[-2].jobs[0].least_s >= 0.02
     assert min(job.least_s for job in found[-1].jobs) >= 0.01
     case = cases(occupied(0), ["titan"], ("vgg-16",), (4,))[0]
-    rows = [Row(case=case, measured_s=2.0, walked_s=1.9, closed_s=2.5, compute_s=1.0, cpu_share=0.1)]
+    rows = [Row(case=case, measured_s=2.0, walked_s=1.9, of_group_s=2.5, compute_s=1.0, cpu_share=0.1)]
     beside = [PairRow(name="a, first", alone_s=1.0, measured_s=2.0, range_s=(1.5, 2.5), even_s=2.2, by_load_s=1.9)]
     print_rows(rows)
     print_pairs(beside)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from estimator.cells.stage_pricing import StagePricing
-from estimator.pricing.evaluate import hop_s, stage_times
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import rank_memory
+from estimator.pricing.parts import hop_s, stage_times
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import StageCost, price_stage

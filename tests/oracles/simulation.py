@@ -41,6 +41,14 @@ class NaiveJob:
         return self.left
 
     @property
+    def iteration_now_s(self) -> float | None:
+        return None if self.grant is None else self.iteration_s
+
+    @property
+    def iteration_alone_s(self) -> float | None:
+        return self.iteration_now_s
+
+    @property
     def placement(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
         pieces: dict[str, dict[int, int]] = {}
         for pool, node, index in self.devices:
@@ -83,6 +91,10 @@ class NaiveRun:
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         return self.speed(job, grant)
+
+    def neighbours(self, id_: str) -> tuple[str, ...]:
+        del id_
+        return ()
 
     def restart_s(self, job: Job) -> float:
         del job

@@ -33,6 +33,7 @@ HEAVY = {
     "plotly",
     "ray",
     "rich",
+    "jinja2",
 }
 
 

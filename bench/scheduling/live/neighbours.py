@@ -10,11 +10,12 @@ from estimator.pricing.layer_times import slowed
 from planner.many_jobs.jobs.records import Grant, Job, Pool
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from profiles.cluster import NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeNeighbours:
+class NodeNeighbours(SharedAmounts):
     """A `planner.many_jobs.simulation.settings.Sharing` of the workers of a node. `alone` and `crowded` give seconds of
     an iteration with no other worker of its nodes busy, and with all of them; between these it grows evenly with the
     busy workers of the fullest node."""

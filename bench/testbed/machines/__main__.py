@@ -5,10 +5,11 @@
 
 Jobs of ResNet-50 and VGG-16 (the zoo's), 32 samples a worker; compute is slept, as long as the estimator says of one
 RTX 3090, and the all-reduce of all gradients follows it: recursive halving and doubling in gloo's send and recv (with
-the ranks in the best order on the rule's nodes, and, of the paper's rules, in the order of the nodes), and gloo's own
-ring. Links and gradients are scaled down alike, and the clock is slowed, so that two cores carry what twelve workers
-send; the table gives true seconds. Each time stands beside the estimate: the phases walked over the seats, and the
-estimator's closed form, with links measured on the testbed. Then two jobs that share a node's NIC.
+the ranks in the order of fewest bytes on the rule's nodes, in that of least time where it is another, and, of the
+paper's rules, in the order of the nodes), and gloo's own ring. Links and gradients are scaled down alike, and the clock
+is slowed, so that two cores carry what twelve workers send; the table gives true seconds. Each time stands beside the
+estimates: the phases walked over the seats, and the group's, whose ranks the estimator seats itself, with links
+measured on the testbed. Then two jobs that share a node's NIC.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from statistics import mean
 
 from bench.testbed.cases import CLUSTERS
 from bench.testbed.machines.cases import Case, Pair, cases, pairs
-from bench.testbed.machines.estimates import Links, closed_form_s, paired, walked_s, with_links
+from bench.testbed.machines.estimates import Links, of_group_s, paired, walked_s, with_links
 from bench.testbed.machines.jobs import Scale, compute_s, gradient_elements
 from bench.testbed.machines.report import PairRow, Row, print_pairs, print_paper, print_rows, verdicts
 from bench.testbed.machines.running import Round, Run, link_rounds, measure_links, run_rounds
@@ -116,12 +117,12 @@ def _run(case: Case, scale: Scale, steps: int) -> list[Run]:
 def _row(case: Case, took: Round, cluster: Cluster, links: Links, scale: Scale) -> Row:
     size_bytes = 4 * gradient_elements(case.job.model, scale)
     slept_s = compute_s(case.job.model) * scale.slow
-    closed_s = closed_form_s(with_links(cluster, links), case.job, size_bytes)
+    group_s = of_group_s(with_links(cluster, links), case.job, size_bytes)
     return Row(
         case=case,
         measured_s=took.jobs[0].least_s / scale.slow,
         walked_s=(slept_s + walked_s(links, case.job, size_bytes)) / scale.slow,
-        closed_s=(slept_s + closed_s) / scale.slow,
+        of_group_s=(slept_s + group_s) / scale.slow,
         compute_s=compute_s(case.job.model),
         cpu_share=took.cpu_s / took.busy_s / (os.cpu_count() or 1),
     )

@@ -10,7 +10,7 @@ from profiles.records import dataclass
 
 PAPERS = ("elasticflow", "titan", "tiresias", "hived")
 SENDING_ONLY = " sending only"
-ORDERED, IN_NODE_ORDER, RING = "halving-doubling", "in node order", "ring"
+ORDERED, BY_TIME, IN_NODE_ORDER, RING = "halving-doubling", "by time", "in node order", "ring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Pair:
 
 def cases(nodes: Occupied, rules: Sequence[str], models: Sequence[str], workers: Sequence[int]) -> list[Case]:
     """Return every different job. All nodes being alike, those of the same model whose nodes give equally many in the
-    same order are one; in the best order, and round a ring, whatever the nodes' order."""
+    same order are one; in an order that was chosen, and round a ring, whatever the nodes' order."""
     found: dict[tuple[str, str, tuple[int, ...]], tuple[Seated, list[str]]] = {}
     for model in models:
         for count in workers:
@@ -45,8 +45,11 @@ def cases(nodes: Occupied, rules: Sequence[str], models: Sequence[str], workers:
                     (ORDERED, seat(by_size, model, "halving-doubling"), tuple(sorted(sizes, reverse=True))),
                     (RING, seat(by_size, model, "ring"), tuple(sorted(sizes, reverse=True))),
                 ]
+                by_time = seat(by_size, model, "halving-doubling", by="time")
+                if by_time != ways[0][1]:
+                    ways.append((BY_TIME, by_time, tuple(sorted(sizes, reverse=True))))
                 if rule in PAPERS and len(sizes) > 1:
-                    ways.append((IN_NODE_ORDER, seat(counts, model, "halving-doubling", ordered=False), sizes))
+                    ways.append((IN_NODE_ORDER, seat(counts, model, "halving-doubling", by="nodes"), sizes))
                 for way, job, shape in ways:
                     found.setdefault((model, way, shape), (job, []))[1].append(rule)
     return [Case(job=job, way=way, rules=tuple(names)) for (_, way, _), (job, names) in found.items()]

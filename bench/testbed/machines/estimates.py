@@ -1,5 +1,5 @@
-"""What the estimator says of a job on the testbed: the closed form of the group, and the phases walked over the very
-seats. Links are a line in bytes, measured between two seats; nothing is fitted to the jobs."""
+"""What the estimator says of a job on the testbed: of its group, and of the phases walked over the very seats.
+Links are a line in bytes, measured between two seats; nothing is fitted to the jobs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bench.testbed.machines.seats import SIZE, Seated
 from estimator.communication.collectives import time_collective
 from estimator.communication.groups import describe_group
 from estimator.communication.phases import collective_phases
+from estimator.communication.walking import Ground, Node, Step, walk
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass, replace
 from profiles.vocabulary import Link
@@ -52,33 +53,30 @@ def _as(link: Link, line: Line) -> Link:
     return replace(link, latency_s=line.alpha_s, bandwidth_bytes_per_s=1 / line.s_per_byte, source="measured")
 
 
-def closed_form_s(cluster: Cluster, job: Seated, size_bytes: int) -> float:
+def of_group_s(cluster: Cluster, job: Seated, size_bytes: int) -> float:
     """Return the seconds of the all-reduce by what the estimator knows of the group: its nodes, not which rank is on
-    which."""
+    which; halving and doubling has its ranks in the order that takes least."""
     slots = slots_of(cluster, job.nodes)
     return time_collective("all_reduce", size_bytes, describe_group(cluster, slots), algorithm=job.algorithm).seconds
 
 
 def walked_s(links: Links, job: Seated, size_bytes: int, sharers: dict[int, float] | None = None) -> float:
-    """Return the seconds of the all-reduce, phase by phase: each lasts until the busiest NIC (out and in apart) and the
-    slowest message inside a node are through. `sharers` use a node's NIC at the same time, 1 where nobody else does.
-    """
-    total_s = 0.0
-    for phase in collective_phases(job.algorithm, "all_reduce", len(job.nodes), size_bytes):
-        nic: defaultdict[tuple[str, int], float] = defaultdict(float)
-        slowest_s = 0.0
-        for sender, receiver, size in phase.flows:
-            out, into = job.nodes[sender], job.nodes[receiver]
-            if out == into:
-                slowest_s = max(slowest_s, links.inside.alpha_s + size * links.inside.s_per_byte)
-                continue
-            nic["out", out] += size
-            nic["in", into] += size
-        for (_, node), size in nic.items():
-            share = (sharers or {}).get(node, 1.0)
-            slowest_s = max(slowest_s, links.nic.alpha_s + size * share * links.nic.s_per_byte)
-        total_s += phase.repeats * slowest_s
-    return total_s
+    """Return the seconds of the all-reduce with each rank where it sits (`estimator.communication.walking`). `sharers`
+    use a node's NIC at the same time, 1 where nobody else does."""
+    on = sorted(set(job.nodes))
+    ground = ground_of(links, [(job.nodes.count(node), (sharers or {}).get(node, 1.0)) for node in on])
+    phases = collective_phases(job.algorithm, "all_reduce", len(job.nodes))
+    latency_s, s_per_byte = walk(phases, tuple(on.index(node) for node in job.nodes), ground)
+    return latency_s + size_bytes * s_per_byte
+
+
+def ground_of(links: Links, nodes: Sequence[tuple[int, float]]) -> Ground:
+    """Return nodes of so many ranks each, whose NICs so many share."""
+    return Ground(
+        nodes=tuple(Node(ranks=ranks, bytes_per_s=1 / (shared * links.nic.s_per_byte)) for ranks, shared in nodes),
+        latency_s=links.nic.alpha_s,
+        inside=(Step(ranks_inside=1, latency_s=links.inside.alpha_s, bytes_per_s=1 / links.inside.s_per_byte),),
+    )
 
 
 def slots_of(cluster: Cluster, nodes: Sequence[int]) -> tuple[DeviceSlot, ...]:

@@ -6,11 +6,14 @@ seed draws. The paper's Figure 8, which shows its own, is a picture; as there, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import Literal
 
 from estimator.communication.phases import Algorithm
 from estimator.communication.rank_order import best_order, node_order
+from estimator.communication.timed_order import fastest_orders
+from estimator.communication.walking import Ground, Node, Seats
 from planner.many_jobs.jobs.records import Job, NodeCounts, Workload
 from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.placers.records import Later, Request
@@ -22,6 +25,7 @@ MODELS = ("resnet-50", "vgg-16")
 WORKERS = (4, 6, 8, 10, 12)
 SAMPLES = 32
 """Of a worker in an iteration."""
+Order = Literal["bytes", "time", "nodes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +90,22 @@ def place(rule: str, nodes: Occupied, model: str, workers: int) -> NodeCounts:
     return counts
 
 
-def seat(counts: NodeCounts, model: str, algorithm: Algorithm, *, ordered: bool = True) -> Seated:
-    """Return the job with its ranks in the best order on those nodes, or (`ordered` False) in the order of the
-    nodes."""
+def seat(counts: NodeCounts, model: str, algorithm: Algorithm, *, by: Order = "bytes") -> Seated:
+    """Return the job with its ranks in the order of fewest bytes between those nodes, of least time (of a vector so
+    large that latencies do not count), or of the nodes."""
     sizes = tuple(count for _, count in counts)
-    places = best_order(algorithm, sizes) if ordered else node_order(sizes)
-    return Seated(model=model, algorithm=algorithm, nodes=tuple(counts[at][0] for at in places))
+    orders: dict[Order, Callable[[], Seats]] = {
+        "nodes": lambda: node_order(sizes),
+        "bytes": lambda: best_order(algorithm, sizes),
+        "time": lambda: least_time_order(algorithm, sizes),
+    }
+    return Seated(model=model, algorithm=algorithm, nodes=tuple(counts[at][0] for at in orders[by]()))
+
+
+def least_time_order(algorithm: Algorithm, sizes: Sequence[int]) -> Seats:
+    """Return the order in which most NICs, one a node, are as little busy as can be; seats inside take no time."""
+    ground = Ground(nodes=tuple(Node(ranks=size, bytes_per_s=1.0) for size in sizes))
+    return min(fastest_orders(algorithm, "all_reduce", ground), key=lambda way: way.line[1]).seats
 
 
 def seat_numbers(nodes: Sequence[int], free: Sequence[int], taken: Iterable[int] = ()) -> tuple[int, ...]:

@@ -52,7 +52,8 @@ class Job:
     """A job as it was submitted. `devices` of `pool` are what it asked for (its N_G); `iterations` its work, fixed
     before any policy runs. `duration_s` is what the trace says it took. `deadline_s` is a time of day like `submit_s`,
     not a span. Higher `priority` goes first. `checkpoint_bytes` are written and read at every restart. `planned`: it
-    was announced before. `preemptible`: it agreed to be suspended for others."""
+    was announced before. `preemptible`: it agreed to be suspended for others. `hosts`: where it sat in its trace, in
+    the order of its ranks, with how many devices on each."""
 
     id: str
     submit_s: float
@@ -69,6 +70,7 @@ class Job:
     # Not among what names a job in a checkpoint, which has them apart: jobs without them are what they always were.
     planned: Announcement | None = field(default=None, repr=False)
     preemptible: bool = field(default=False, repr=False)
+    hosts: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,14 @@ class JobState(Protocol):
     @property
     def restarts(self) -> int: ...
     @property
+    def iteration_now_s(self) -> float | None:
+        """Seconds of an iteration where it sits, beside those who share something with it now; None while it waits."""
+
+    @property
+    def iteration_alone_s(self) -> float | None:
+        """Seconds of an iteration where it sits if all others were gone; None while it waits."""
+
+    @property
     def placement(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
         """Where it runs: of each pool its nodes, each with its devices there as bits; empty while it waits."""
 
@@ -255,6 +265,10 @@ class View(Protocol):
     def reservations(self) -> Mapping[str, Reservation]:
         """The zones, by the id of the job that each is for. One ends when its job starts, ends or is cancelled, and at
         its `until_s`."""
+
+    def neighbours(self, id_: str) -> Collection[str]:
+        """Ids of the running jobs that share something with this one now: a node's NICs, a cable, a link between
+        sites. Empty where nothing is shared, and of a job that does not run."""
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration of the job really takes under a grant; None where it does not fit."""

@@ -16,3 +16,9 @@ class BestFit:
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         """As `Placer`."""
         return best_fit(nodes.free, range(len(nodes.free)), request.devices) or ()
+
+
+class Packed(BestFit):
+    """The same, by the name that stands beside `random`, `same-switch` and `trace`."""
+
+    name = "packed"

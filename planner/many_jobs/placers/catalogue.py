@@ -29,12 +29,19 @@ PLACERS: dict[str, str] = {
     "kube-spread": "planner.many_jobs.placers.kube:KubeSpread",
     "near-ends": "planner.many_jobs.placers.near_ends:NearEnds",
     "ours": "planner.many_jobs.placers.ours:Ours",
+    "packed": "planner.many_jobs.placers.best_fit:Packed",
     "random": "planner.many_jobs.placers.random_nodes:RandomNodes",
+    "same-switch": "planner.many_jobs.placers.same_switch:SameSwitch",
     "slurm": "planner.many_jobs.placers.slurm:Slurm",
     "tiresias": "planner.many_jobs.placers.tiresias:Tiresias",
     "titan": "planner.many_jobs.placers.titan:Titan",
+    "trace": "planner.many_jobs.placers.trace:FromTrace",
 }
 """Name: the class that makes it; its keyword arguments are the rule's options."""
+
+
+MOVING = ("gandiva", "ours")
+"""Those that also move running jobs (`planner.many_jobs.placers.moves.MovingPlacer`)."""
 
 
 def make_placer(name: str, /, **options: object) -> Placer:

@@ -8,7 +8,10 @@ from math import inf
 
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.dividing import evenest, fullest, partitions
+from planner.many_jobs.placers.move_board import MoveBoard
+from planner.many_jobs.placers.moves import Move, MoveRequest, SeatedNodes
 from planner.many_jobs.placers.records import FreeNodes, Later, Request
+from planner.many_jobs.placers.vacating import gather, vacate
 from planner.many_jobs.placers.whole_nodes import whole_nodes_from
 
 EQUAL = 5e-3
@@ -63,6 +66,14 @@ class Ours:
             if whole is not None and scattering_costs_s(request, best, whole[1]) > whole[0] - request.now_s:
                 return Later(until_s=whole[0])
         return best
+
+    def moves(self, nodes: SeatedNodes, request: MoveRequest) -> Sequence[Move]:
+        """As `MovingPlacer`: scattered jobs onto whole nodes, then everybody off nodes that come free by it, where what
+        that wins is more than what the restarts cost."""
+        board = MoveBoard(nodes, request)
+        gather(board)
+        vacate(board)
+        return board.moves()
 
 
 def _one_node(nodes: FreeNodes, request: Request) -> int | None:

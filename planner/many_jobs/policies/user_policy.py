@@ -3,7 +3,7 @@ is watched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from estimator.frontends.factory import first_line, user_code
@@ -12,6 +12,7 @@ from estimator.host.pulse import Pulse
 from models_zoo.user_code import UserFactory
 from planner.many_jobs.jobs.records import Decision, NodeCounts, Policy, View
 from planner.many_jobs.placers.catalogue import make_placer, make_users_placer
+from planner.many_jobs.placers.moves import Move, MoveRequest, MovingPlacer, SeatedNodes
 from planner.many_jobs.placers.records import FreeNodes, Later, Placer, Request
 from planner.many_jobs.policies.catalogue import make_here, make_policy
 from profiles.errors import InputError, MachineError
@@ -85,6 +86,18 @@ class WatchedPlacer:
         return self._watch.call("place", lambda: self._placer.place(nodes, request), passing=Exception)
 
 
+class WatchedMovingPlacer(WatchedPlacer):
+    """One that moves jobs, watched."""
+
+    def __init__(self, placer: MovingPlacer, watch: Watch) -> None:
+        super().__init__(placer, watch)
+        self._moving = placer
+
+    def moves(self, nodes: SeatedNodes, request: MoveRequest) -> Sequence[Move]:
+        """As `MovingPlacer`."""
+        return self._watch.call("moves", lambda: self._moving.moves(nodes, request), passing=Exception)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Makers:
     """Who makes a run's policy and its rule of placement: a name of the catalogue, or code of the user's (`_factory`).
@@ -120,7 +133,7 @@ class Makers:
         assert pulse is not None
         factory, watch = self.placer_factory, Watch(self.placer_factory, pulse, "placer")
         made = watch.call("making it", lambda: make_users_placer(factory, self.placer_options))
-        return WatchedPlacer(made, watch)
+        return WatchedMovingPlacer(made, watch) if isinstance(made, MovingPlacer) else WatchedPlacer(made, watch)
 
 
 def code_process(makers: Makers, work: Work, pulse: Pulse) -> UserProcess:

@@ -79,6 +79,7 @@ def _values(result: Result) -> dict[str, Any]:
         "series": {name: write_column(array("d", column)) for name, column in result.series.items()},
         # As a text: the bits of a node's devices are no number that others read.
         "slices": json.dumps(list(result.slices)),
+        "moves": list(result.moves),
         "granted": sorted(result.granted),
     }
 
@@ -103,5 +104,6 @@ def _result(values: Mapping[str, Any], jobs: Sequence[Job]) -> Result:
         devices=int(values["devices"]),
         series={str(name): read_column(text, "d").tolist() for name, text in values["series"].items()},
         slices=[tuple(row) for row in json.loads(values["slices"])],
+        moves=TypeAdapter(list[tuple[int, float, float]]).validate_python(values["moves"]),
         granted=granted.validate_python(values["granted"]),
     )

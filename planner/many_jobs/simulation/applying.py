@@ -39,7 +39,7 @@ def apply_decision(run: RunState, decision: Decision) -> bool:
     zones_after(run, decision, (state.job.id for state, _ in changes), dropped)
     check_nodes(run, stops, changes)
     for state in stops:
-        _stop(run, state)
+        stop(run, state)
         if state.job.id not in dropped:
             run.wait(state)
     for id_, state in dropped.items():
@@ -157,9 +157,8 @@ def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Piec
 def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pieces] | None, *, may_wait: bool) -> None:
     """Place the job under its new grant and let it run; or leave it waiting, where the rule of placement says so."""
     placement: dict[str, Pieces] = {}
-    held, named = 0, dict(grant.nodes)
+    named = dict(grant.nodes)
     for pool, count in grant.parts:
-        held += count
         if kept and pool in kept:
             placement[pool] = kept[pool]
             continue
@@ -172,7 +171,13 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     if kept is None:
         state.settle()
         run.stop_waiting(state)
-    now_s, job = run.clock.now_s, state.job
+    run_on(run, state, grant, placement)
+
+
+def run_on(run: RunState, state: ActiveJob, grant: Grant, placement: Mapping[str, Pieces]) -> None:
+    """Let a job that is in no list run under the grant on these devices, which are taken: at once if it never ran, else
+    after a restart."""
+    now_s, job, held = run.clock.now_s, state.job, grant.devices
     iteration_s = run.iteration_s(job, grant, placement)
     if iteration_s is None:
         raise run.error(job.id, f"a grant of {describe(grant)}", "one where the job fits on the nodes that it got")
@@ -190,8 +195,10 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     run.running[job.id] = state
     run.granted.add(grant.parts)
     _count_start(run, state)
+    state.alone_s = iteration_s
     if run.shared is not None:
         run.shared.enter(state, grant)
+        state.alone_s = run.shared.alone_s(state)
     if run.settings.placer is not None:
         run.sitting.enter(state)
     run.totals.held += held
@@ -295,7 +302,7 @@ def keep_slices(run: RunState, state: ActiveJob) -> None:
         run.slices += ((state.index, pool, node, mask, from_s, restarted_s, now_s) for node, mask in pieces)
 
 
-def _stop(run: RunState, state: ActiveJob) -> None:
+def stop(run: RunState, state: ActiveJob) -> None:
     """Take all devices from a running job. It is in no list until it waits or ends."""
     _close(run, state)
     del run.running[state.job.id]
@@ -318,7 +325,7 @@ def finish(run: RunState, state: ActiveJob) -> None:
     allowed_s = 1e-6 * (1.0 + whole_s) + 1e-15 * abs(run.clock.now_s) * (2 + state.restarts)
     if abs(unsettled - state.job.iterations) * state.iteration_time_s > allowed_s:
         run.totals.violations += 1
-    _stop(run, state)
+    stop(run, state)
     state.remaining_at = 0.0
     end_job(run, state, FINISHED)
     if run.settings.predictor is not None:
@@ -330,7 +337,7 @@ def evict(run: RunState, state: ActiveJob) -> None:
     ran_s = max(0.0, run.clock.now_s - state.began_s)
     interval_s = run.settings.checkpoint_interval_s
     lost = (ran_s % interval_s if interval_s else 0.0) / state.iteration_time_s
-    _stop(run, state)
+    stop(run, state)
     lost = min(lost, state.began_with - state.remaining_at)
     state.remaining_at += lost
     state.done -= lost

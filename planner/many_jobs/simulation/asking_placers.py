@@ -52,7 +52,7 @@ def predicted_end_s(state: ActiveJob, from_s: float, iterations: float) -> float
     return from_s + duration_s * (iterations / state.job.iterations if state.job.iterations > 0 else 0.0)
 
 
-class _PoolView:
+class PoolView:
     """A `planner.many_jobs.placers.records.FreeNodes` of a run's pool, while a rule is asked."""
 
     __slots__ = ("_barred", "_pool", "_sitting", "free")
@@ -96,7 +96,7 @@ def take_by_rule(
             wait that may not, or until no time to come.
     """
     now_s = state.clock.now_s
-    view = _PoolView(nodes, pool, sitting)
+    view = PoolView(nodes, pool, sitting)
     request = Request(
         job=state.job,
         pool=pool,
@@ -122,15 +122,15 @@ def take_by_rule(
             expected = "a time after now" if may_wait else f"{devices} devices of {pool}: the job may not wait longer"
             raise PlacerError(where=where, found=f"later, at {chosen.until_s:g} s", expected=expected)
         return chosen
-    wrong = _wrong(chosen, view.free, devices)
+    wrong = wrong_seats(chosen, view.free, devices)
     if wrong is not None:
         found, expected = wrong
         raise PlacerError(where=where, found=found, expected=expected)
     return nodes.take_on(tuple((node, count) for node, count in chosen))
 
 
-def _wrong(chosen: NodeCounts, free: Sequence[int], devices: int) -> tuple[str, str] | None:
-    """What is found and what was expected, where a rule gives what it cannot."""
+def wrong_seats(chosen: NodeCounts, free: Sequence[int], devices: int) -> tuple[str, str] | None:
+    """Return what is found and what was expected where `chosen` are not `devices` of these free ones; else None."""
     pairs = isinstance(chosen, tuple | list) and all(
         isinstance(pair, tuple | list) and len(pair) == 2 for pair in chosen
     )

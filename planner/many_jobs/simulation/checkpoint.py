@@ -1,7 +1,7 @@
 """A run in the middle, as a JSON file from which it goes on exactly as if it had not been stopped.
 
-What follows from the rest is not in it: which devices are free, and when running jobs end. A predictor learns again
-from the same jobs in the same order.
+What follows from the rest is not in it: which devices are free, who shares what and how fast that makes jobs alone, and
+when running jobs end. A predictor learns again from the same jobs in the same order.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ nodes named in grants, and no predictor said intervals."""
 _STATE_FIELDS = tuple(
     name
     for name in ActiveJob.__slots__
-    if name not in ("clock", "grant", "index", "job", "placement", "predicted_interval_s")
+    if name not in ("alone_s", "clock", "grant", "index", "job", "placement", "predicted_interval_s")
 )
 """What of a job is a plain figure."""
 _LATER_FIELDS = ("place_by_s",)
 """Those of them that earlier files of this version lack."""
+_LATER_COLUMNS = ("busy_device_s", "contended_s", "flops", "lost_to_others_s", "progress_s")
+"""Of the table of jobs, likewise: what was not counted is not known."""
 
 
 class CheckpointWriter:
@@ -80,12 +82,16 @@ def fingerprint(run: RunState) -> str:
         settings.checkpoint.label if settings.checkpoint else "",
     )
     digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    if settings.defragment_s is not None:
+        digest.update(f"moves {settings.defragment_s!r}".encode())
     if settings.placer is not None:
         digest.update(settings.placer.name.encode())
     for job in run.jobs:
         digest.update(repr(job).encode())
         if job.planned is not None or job.preemptible:
             digest.update(repr((job.planned, job.preemptible)).encode())
+        if job.hosts:
+            digest.update(repr(job.hosts).encode())
     return digest.hexdigest()
 
 
@@ -112,6 +118,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
         "series": [write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
+        "moves": run.moves,
         "sent_up": [[*key, _or_none(sent)] for key, sent in run.sent_up.items()],
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
@@ -187,6 +194,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.clock.now_s = document["now_s"]
     run.next_arrival, run.next_round = document["next_arrival"], document["next_round"]
     run.stalled = document["stalled"]
+    # Files that lack them are of runs in which nobody was moved.
+    run.moves.extend(tuple(row) for row in document.get("moves", ()))
     uncounted = document["schema"] != SCHEMA
     for name in Totals.__slots__:
         value = document["totals"].get(name) if uncounted else document["totals"][name]
@@ -195,7 +204,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
     for name in JobTable.__slots__:
         kind = "" if name == "status" else getattr(run.table, name).typecode
-        if kind and (name in document["table"] or not uncounted):
+        if kind and (name in document["table"] or not (uncounted or name in _LATER_COLUMNS)):
             setattr(run.table, name, read_column(document["table"][name], kind))
         elif kind == "d":
             setattr(run.table, name, array(kind, [math.nan]) * len(run.jobs))
@@ -271,8 +280,10 @@ def _hold(run: RunState, state: ActiveJob) -> None:
     if not state.producing:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     expect_end(run, state)
+    state.alone_s = state.iteration_time_s
     if run.shared is not None and state.grant is not None:
         run.shared.enter(state, state.grant)
+        state.alone_s = run.shared.alone_s(state)
     if run.settings.placer is not None:
         run.sitting.enter(state)
 

@@ -2,8 +2,8 @@
 
 Between two events nothing changes, so a job's remaining iterations fall on a straight line and its end is known; a
 change of its grant makes the event of that end stale. All events of one time are taken together, in the order ends,
-repairs, failures, arrivals; then the policy decides once. With rounds it decides at the multiples of the round while
-there are jobs, whatever happens in between.
+repairs, failures, arrivals, moves that the rule of placement proposes; then the policy decides once. With rounds it
+decides at the multiples of the round while there are jobs, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from planner.many_jobs.simulation.applying import (
 )
 from planner.many_jobs.simulation.checkpoint import CheckpointWriter, resume
 from planner.many_jobs.simulation.failures import check_listed, up_time_s
+from planner.many_jobs.simulation.moving import check_moving, move_jobs, next_moves_s
 from planner.many_jobs.simulation.result import Result, make_result
-from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
+from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState, first_multiple
 from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.settings import IntervalPredictor, Settings
 from planner.many_jobs.simulation.states import ActiveJob
@@ -60,6 +61,7 @@ def simulate(
     by_name = dict(pools) if isinstance(pools, Mapping) else {pool.name: pool for pool in pools}
     ordered = sorted(jobs, key=lambda job: job.submit_s)
     _check(ordered, by_name)
+    check_moving(settings.placer, settings.defragment_s)
     run = RunState(ordered, by_name, cells, policy, settings)
     keeper = CheckpointWriter(run) if settings.checkpoint is not None else None
     if keeper is None or not resume(run):
@@ -115,6 +117,7 @@ def _run(run: RunState, keeper: CheckpointWriter | None) -> bool:
         happened = _take_events(run, now_s)
         happened = take_arrivals(run, now_s) or happened
         happened = turn_calendar(run, now_s) or happened
+        happened = move_jobs(run, now_s) or happened
         if settings.round_s is None:
             if happened:
                 _decide(run)
@@ -156,26 +159,16 @@ def _next_time(run: RunState) -> float:
     next_s = events[0][0] if events else math.inf
     if run.next_arrival < len(run.jobs):
         next_s = min(next_s, run.jobs[run.next_arrival].submit_s)
-    next_s = min(next_s, next_in_calendar_s(run))
+    next_s = min(next_s, next_in_calendar_s(run), next_moves_s(run))
     round_s = run.settings.round_s
     if round_s is None:
         return next_s
     # A round without a job decides nothing: the next one is the first after the next event.
     since_s = run.clock.now_s if run.waiting or run.running else next_s
     if math.isfinite(since_s):
-        run.next_round = max(run.next_round, _round_from(since_s, round_s))
+        run.next_round = max(run.next_round, first_multiple(since_s, round_s))
         next_s = min(next_s, run.next_round * round_s)
     return next_s
-
-
-def _round_from(time_s: float, round_s: float) -> int:
-    """The number of the first round at `time_s` or after."""
-    number = math.ceil(time_s / round_s)
-    while number * round_s < time_s:
-        number += 1
-    while (number - 1) * round_s >= time_s:
-        number -= 1
-    return number
 
 
 def _take_events(run: RunState, now_s: float) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.settings import Sharing, Truth
-from planner.shared.options.simulate import PlacementCost
+from planner.shared.options.simulate import NetworkModel, PlacementCost
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
 from profiles.records import dataclass
+
+if TYPE_CHECKING:
+    from planner.many_jobs.simulation.seat_prices import SeatPrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,22 +27,26 @@ class IterationTimes:
     site_links: tuple[SiteLink, ...] = ()
 
 
-def iteration_times(placement_cost: PlacementCost, cells: EstimatedCells) -> IterationTimes:
-    """Return who says it on the Cells' cluster.
+def iteration_times(
+    placement_cost: PlacementCost, cells: EstimatedCells, network: NetworkModel = "none", seed: int = 0
+) -> IterationTimes:
+    """Return who says it on the Cells' cluster; `seed` is that of a network's hashes and jitter.
 
     Raises:
         InputError: seats are to be priced on several sites, over which plans have prices of their own.
     """
     cluster = cells.cluster
-    if placement_cost == "estimate":
+    if placement_cost == "estimate" or network != "none":
         from planner.many_jobs.simulation.seat_prices import SeatPrices, SharedNetwork, seat_truth
 
         if len(cluster.sites) > 1:
+            key, found = ("--network", network) if network != "none" else ("--placement-cost", placement_cost)
             expected = "none: plans over several sites are priced by their planners"
-            raise InputError(where="simulate", key="--placement-cost", found=placement_cost, expected=expected)
+            raise InputError(where="simulate", key=key, found=found, expected=expected)
         seats = SeatPrices(cells)
         truth = seat_truth(seats)
-        return IterationTimes(truth=truth, seat_times=truth, sharing=SharedNetwork(seats))
+        sharing = SharedNetwork(seats) if network == "none" else _shared_fabric(seats, seed)
+        return IterationTimes(truth=truth, seat_times=truth, sharing=sharing)
     if len(cluster.sites) == 1:
         return IterationTimes()
     from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth
@@ -49,14 +57,30 @@ def iteration_times(placement_cost: PlacementCost, cells: EstimatedCells) -> Ite
     )
 
 
-def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job]) -> tuple[str, ...]:
+def _shared_fabric(seats: SeatPrices, seed: int) -> Sharing:
+    from estimator.network.fabric import fabric_of
+    from planner.many_jobs.simulation.network_sharing import SharedFabric
+
+    return SharedFabric(seats, fabric_of(seats.cells.cluster), seed=seed)
+
+
+def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job], network: NetworkModel = "none") -> tuple[str, ...]:
     """Return what is said of a run in which seats have a price."""
-    if placement_cost == "none":
+    if placement_cost == "none" and network == "none":
         return ()
-    notes = [
-        "an iteration takes what the estimator says of the Cell's plan on the job's own devices; jobs on several nodes"
-        " slow each other on NICs and uplinks by what each sends there in the mean, as they come and go: all modelled"
-    ]
+    if network == "none":
+        told = (
+            "an iteration takes what the estimator says of the Cell's plan on the job's own devices; jobs on several"
+            " nodes slow each other on NICs and uplinks by what each sends there in the mean, as they come and go: all"
+            " modelled"
+        )
+    else:
+        told = (
+            "an iteration takes what the estimator says of the Cell's plan on the job's own devices, beside the jobs"
+            " whose connections pass links that its own do: shared max-min fairly, played until rates are steady; ways"
+            " by the fabric's own rule, source ports by the seed: all modelled"
+        )
+    notes = [told]
     logged = sum(job.workload.logged_devices is not None for job in jobs)
     if logged:
         notes.append(

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.seat_costs import uplink_loads
+from planner.many_jobs.simulation.settings import KnowsWork
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
-    from planner.many_jobs.simulation.run_state import RunState, Slice
+    from planner.many_jobs.simulation.run_state import Moved, RunState, Slice
 
 Column = NDArray[np.float64]
 
@@ -44,7 +45,8 @@ class Summary:
     finish-time fairness rho (Themis, NSDI 2020, section 3): JCT over the time that the job would take alone on its
     share, which is iterations x asked-for iteration time x max(1, n d / D), d what it asked for, D all devices, n the
     time-averaged number of jobs in the system while it was; `fair_ratio`: the share of jobs with rho of 1 or less.
-    `violations` of the simulator's own invariants: there are none.
+    `moves`: how often the rule of placement moved a running job, each one of the restarts, and what these moves cost:
+    their restarts, times the devices that stood still. `violations` of the simulator's own invariants: there are none.
 
     A node is in use while a job holds a device of it: `nodes_in_use_*`, `machine_hours` (their sum over time);
     `nodes_least_mean`: how many would hold what is held at each time, pool by pool, below which no placement is;
@@ -61,6 +63,13 @@ class Summary:
     profit K P / (N T), K the jobs that run at a time, P the mean of a finished job's device-hours or revenue, N the
     nodes in use, T the mean JCT in hours: means over jobs, long and short alike, and T holds the wait. None of a run
     that went on from a checkpoint that lacks them.
+
+    Where jobs slow each other (else None): `slowdown_by_others_*`: of a finished job, what its iterations took over
+    what they would have taken alone on the same seats; `contended_hours`: what iterations took that others slowed, and
+    `lost_to_others_hours`, how much longer than alone, both summed over all jobs. With a network (else None, and None
+    where a job without a model made progress), both ways in which Crux uses the word: `gpu_utilization_mean` is the
+    device-seconds in which devices compute over those of all that work (its examples), `work_flops_per_s` the
+    floating-point operations of all devices over the time simulated (its eq. 1).
     """
 
     policy: str
@@ -84,6 +93,8 @@ class Summary:
     waiting_mean: float
     restarts_mean: float
     restarts: int
+    moves: int
+    moves_device_hours: float
     deadlines: int
     deadlines_met: int
     deadlines_met_ratio: float | None
@@ -110,13 +121,19 @@ class Summary:
     device_hours_as_printed: float | None
     revenue_per_machine_hour: float | None
     revenue_as_printed: float | None
+    slowdown_by_others_mean: float | None
+    slowdown_by_others_max: float | None
+    contended_hours: float | None
+    lost_to_others_hours: float | None
+    gpu_utilization_mean: float | None
+    work_flops_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """A run: `summary`, what became of each of `jobs` (in order of submission; `table` by the same numbers), why some
-    did not finish (by number), where they were kept the series over time and the slices of the timeline, and the parts
-    of all grants."""
+    did not finish (by number), where they were kept the series over time and the slices of the timeline, the moves, and
+    the parts of all grants."""
 
     summary: Summary
     timing: Timing
@@ -126,6 +143,7 @@ class Result:
     devices: int
     series: Mapping[str, Sequence[float]]
     slices: Sequence[Slice]
+    moves: Sequence[Moved]
     granted: frozenset[tuple[tuple[str, int], ...]]
 
     @property
@@ -176,6 +194,7 @@ def make_result(run: RunState) -> Result:
         devices=devices,
         series=dict(zip(SERIES, run.series, strict=True)),
         slices=run.slices,
+        moves=run.moves,
         granted=frozenset(run.granted),
     )
 
@@ -218,6 +237,8 @@ def _summary(run: RunState, devices: int) -> Summary:
         waiting_mean=totals.waiting_s / simulated_s if simulated_s > 0 else 0.0,
         restarts_mean=_mean(restarts[numbers].astype(float)) or 0.0,
         restarts=int(restarts.sum()) if len(jobs) else 0,
+        moves=len(run.moves),
+        moves_device_hours=math.fsum(device_s for *_, device_s in run.moves) / 3600,
         deadlines=len(due),
         deadlines_met=met,
         deadlines_met_ratio=met / len(due) if due else None,
@@ -231,6 +252,7 @@ def _summary(run: RunState, devices: int) -> Summary:
         violations=totals.violations,
         **_of_nodes(totals, simulated_s),
         **_of_seats(run, simulated_s),
+        **_of_others(run, simulated_s),
     )
 
 
@@ -272,6 +294,24 @@ def _of_seats(run: RunState, simulated_s: float) -> dict[str, Any]:
         "revenue_per_machine_hour": _ratio(math.fsum(revenue), machine_h),
         "revenue_as_printed": turnover * math.fsum(revenue[numbers]),
     }
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}
+
+
+def _of_others(run: RunState, simulated_s: float) -> dict[str, Any]:
+    """The summary's figures of jobs that slow each other, and of what devices compute."""
+    names = ("slowdown_by_others_mean", "slowdown_by_others_max", "contended_hours", "lost_to_others_hours")
+    figures: dict[str, float] = dict.fromkeys((*names, "gpu_utilization_mean", "work_flops_per_s"), math.nan)
+    table, sharing = run.table, run.settings.sharing
+    if sharing is not None:
+        took_s, lost_s = np.asarray(table.progress_s), np.asarray(table.lost_to_others_s)
+        done = (np.frombuffer(table.status, dtype=np.uint8) == FINISHED) & (took_s != 0)
+        slowdown = took_s[done] / (took_s - lost_s)[done]
+        hours = [math.fsum(column) / 3600 for column in (table.contended_s, lost_s)]
+        most = (float(slowdown.mean()), float(slowdown.max())) if len(slowdown) else (math.nan, math.nan)
+        figures |= dict(zip(names, (*most, *hours), strict=True))
+    if isinstance(sharing, KnowsWork):
+        figures["gpu_utilization_mean"] = _ratio(math.fsum(table.busy_device_s), run.totals.working_s)
+        figures["work_flops_per_s"] = _ratio(math.fsum(table.flops), simulated_s)
     return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 

@@ -20,6 +20,7 @@ from planner.many_jobs.simulation.apart import simulate_apart
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
+from planner.many_jobs.simulation.moving import check_moving
 from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.seat_shapes import uplinks_of_pools
@@ -85,13 +86,14 @@ def save_files(options: SimulateOptions, result: Result) -> None:
 class Simulated:
     """What `cellplan simulate` has to say: the result, what was left out, drawn or assumed, and where asked for what no
     policy can beat. `skipped`: lines of the trace by why they were left out; `logged`: how its jobs fared where it was
-    logged, where it says."""
+    logged, where it says; `devices_per_node`: of each pool."""
 
     result: Result
     notes: tuple[str, ...]
     skipped: Mapping[str, int]
     bounds: Bounds | None = None
     logged: Logged | None = None
+    devices_per_node: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as values that `json.dumps` takes."""
@@ -125,8 +127,8 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     result = run_request(
         options,
         inputs,
-        series=any(path is not None for path in (options.series_csv, options.timeline, options.plot)),
-        slices=options.timeline is not None or options.jobs_csv is not None,
+        series=any(path is not None for path in (options.series_csv, options.timeline, options.plot, options.report)),
+        slices=any(path is not None for path in (options.timeline, options.jobs_csv, options.report)),
         checkpoint=checkpoint,
         progress=options.progress,
         stop=options.stop,
@@ -136,17 +138,26 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         f"a restart takes {options.restart_s:g} s and the checkpoint's bytes at"
         f" {options.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs), restart]
+    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs, options.network), restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
         notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
-    return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds, logged=inputs.logged)
+    return Simulated(
+        result=result,
+        notes=tuple(notes),
+        skipped=inputs.skipped,
+        bounds=bounds,
+        logged=inputs.logged,
+        devices_per_node={name: pool.devices_per_node for name, pool in inputs.pools.items()},
+    )
 
 
 def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping[str, object]) -> str:
     """What of the options a run from a checkpoint must have in common with the one that wrote it, in a text."""
     rule = repr((options.placer, *placing.items())) if _has_rule(options) else ""
-    return repr(tuple(given.items())) + rule + ("" if options.placement_cost == "none" else options.placement_cost)
+    priced = "" if options.placement_cost == "none" else options.placement_cost
+    met = "" if options.network == "none" else f"{options.network} {options.seed}"
+    return repr(tuple(given.items())) + rule + priced + met
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
@@ -275,7 +286,7 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    times = iteration_times(options.placement_cost, inputs.cells)
+    times = iteration_times(options.placement_cost, inputs.cells, options.network, options.seed)
     settings = Settings(
         truth=times.truth,
         seat_times=times.seat_times,
@@ -287,6 +298,7 @@ def run_request(
         round_s=options.round_s,
         restart_s=options.restart_s,
         storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,
+        defragment_s=options.defragment,
         failures=read_failure_option(options.failures, seed=options.seed),
         checkpoint_interval_s=options.checkpoint_interval_s,
         until_s=options.until_s,
@@ -335,7 +347,7 @@ def _try_code(options: ReplayOptions) -> None:
         try_apart(makers)
     else:
         makers.policy(None)
-        makers.placer(None)
+        check_moving(makers.placer(None), options.defragment)
 
 
 def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from math import isfinite, isqrt
 from traceback import extract_tb
@@ -21,6 +21,7 @@ from planner.many_jobs.jobs.records import (
     Pool,
     Reservation,
 )
+from planner.many_jobs.placers.moves import Seated
 from planner.many_jobs.simulation.asking_placers import Sitting
 from planner.many_jobs.simulation.placing import PoolNodes
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
@@ -42,6 +43,10 @@ unique, so the order of events of one time does not depend on when they were mad
 
 Slice = tuple[int, str, int, int, float, float, float]
 """Number of the job, pool, node, devices as bits, from, restarting until, to."""
+
+
+Moved = tuple[int, float, float]
+"""Number of a job that was moved, when, and the device-seconds that its restart takes."""
 
 
 class RunState:
@@ -88,6 +93,8 @@ class RunState:
         self.granted: set[tuple[tuple[str, int], ...]] = set()
         self.series: tuple[list[float], ...] = tuple([] for _ in SERIES)
         self.slices: list[Slice] = []
+        self.moves: list[Moved] = []
+        self.seated: dict[int, tuple[float | None, Seated]] = {}
         self.sent_up: dict[tuple[str, int, int], float] = {}
         self.calls_s, self.calls_cpu_s = array("d"), array("d")
         self.view = RunView(self)
@@ -209,6 +216,11 @@ class RunView:
         """Ids that finished or were dropped since the last decision."""
         return self._run.departed
 
+    def neighbours(self, id_: str) -> Collection[str]:
+        """Ids of the running jobs that share something with this one."""
+        state, shared = self._run.running.get(id_), self._run.shared
+        return () if state is None or shared is None else shared.neighbours(state.index)
+
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration really takes, on whatever nodes the job may get."""
         return self._run.iteration_s(job, grant, None)
@@ -226,6 +238,16 @@ class RunView:
         """What the predictor said when the job was submitted."""
         state = self._run.waiting.get(job.id) or self._run.running.get(job.id)
         return None if state is None else state.predicted_interval_s
+
+
+def first_multiple(time_s: float, interval_s: float) -> int:
+    """Return the number of the first multiple of an interval at `time_s` or after."""
+    number = math.ceil(time_s / interval_s)
+    while number * interval_s < time_s:
+        number += 1
+    while (number - 1) * interval_s >= time_s:
+        number -= 1
+    return number
 
 
 def restart_s(settings: Settings, job: Job) -> float:

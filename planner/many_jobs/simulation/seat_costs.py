@@ -11,7 +11,7 @@ from estimator.communication.rank_order import best_order, least_across
 from models_zoo.user_code import names_code
 from planner.many_jobs.jobs.records import AS_LOGGED, Grant, Workload
 from planner.many_jobs.placers.records import Budget
-from planner.many_jobs.simulation.settings import NetworkShares, Placement
+from planner.many_jobs.simulation.settings import KnowsWork, NetworkShares, Placement
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.traces.assign import count_parameters
 from profiles.errors import InputError
@@ -19,6 +19,10 @@ from profiles.vocabulary import held_bytes
 
 if TYPE_CHECKING:
     from planner.many_jobs.simulation.run_state import RunState
+
+
+SLOWED = 1e-9
+"""An iteration that takes longer than alone by more than this, relatively, is one that others slow."""
 
 
 def count_seats(run: RunState, state: ActiveJob) -> None:
@@ -33,11 +37,25 @@ def count_seats(run: RunState, state: ActiveJob) -> None:
         if run.shared is not None and state.grant is not None:
             cell_s = run.iteration_s(state.job, state.grant, None)
             table.seats_cost_s[number] += 0.0 if cell_s is None else iterations * (state.iteration_time_s - cell_s)
+            _count_others(run, state, state.grant, iterations)
         if table.nodes[number] > 1:
             each = cross_node_bytes(run.settings.all_reduce, state.job.workload, state.placement)
             table.cross_node_bytes[number] += iterations * each
             if run.settings.uplinks:
                 _count_uplinks(run, state, iterations)
+
+
+def _count_others(run: RunState, state: ActiveJob, grant: Grant, iterations: float) -> None:
+    """Add to the row of a running job what these iterations took, lost to others, and computed."""
+    table, number, took_s = run.table, state.index, iterations * state.iteration_time_s
+    table.progress_s[number] += took_s
+    table.lost_to_others_s[number] += iterations * (state.iteration_time_s - state.alone_s)
+    if state.iteration_time_s > state.alone_s * (1 + SLOWED):
+        table.contended_s[number] += took_s
+    if isinstance(run.settings.sharing, KnowsWork):
+        work = run.settings.sharing.work(state.job, grant, state.placement)
+        table.busy_device_s[number] += math.nan if work is None else iterations * work.busy_device_s
+        table.flops[number] += math.nan if work is None else iterations * work.flops
 
 
 def cross_node_bytes(algorithm: Algorithm, workload: Workload, placement: Placement) -> float:

@@ -25,6 +25,7 @@ from planner.many_jobs.scheduling.cell_book import EstimatedCells, SeatKey
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_shapes import PartLevel, PoolSeats, Shape, seats_of_pools, takes_of
 from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster, DeviceSlot, map_groups
 from profiles.records import dataclass, replace
@@ -93,6 +94,20 @@ class SeatPrices:
         sent_s = (self.at(key, more, placement) - self.at(key, less, placement)) / (more - less)
         return min(1.0, max(0.0, sent_s / self.at(key, 1.0, placement)))
 
+    def seated(self, key: SeatKey, placement: Placement) -> Setup:
+        """Return the plan on devices of the job's own nodes that stand for its own (`PoolSeats.devices_in_order`)."""
+        pool = self.pools[key[1]]
+        nodes = pool.shape(placement[pool.name])[1]
+        if key not in self._seated:
+            self._seated[key] = self._seat(key, pool, nodes)
+        return self._there(self._seated[key], pool, nodes, 1.0)
+
+    def evaluated(self, key: SeatKey, placement: Placement) -> Evaluation:
+        """Return the price of that plan while nobody else uses the network."""
+        outcome = evaluate(self.seated(key, placement), self._pricing(self.pools[key[1]], 1.0))
+        assert isinstance(outcome, Evaluation), f"a Cell that was priced: {outcome}"
+        return outcome
+
     def _price(self, key: SeatKey, thinned: float, placement: Placement) -> float:
         pool = self.pools[key[1]]
         nodes = pool.shape(placement[pool.name])[1]
@@ -139,10 +154,13 @@ class SeatPrices:
         self, setup: Setup, pool: PoolSeats, nodes: tuple[int, ...], thinned: float
     ) -> Evaluation | Infeasible:
         """The plan with the nodes that it calls 0, 1, ... being these of the pool."""
+        return evaluate(self._there(setup, pool, nodes, thinned), self._pricing(pool, thinned))
+
+    def _there(self, setup: Setup, pool: PoolSeats, nodes: tuple[int, ...], thinned: float) -> Setup:
         there = [replace(slot, node=pool.nodes[nodes[slot.node]]) for stage in setup.stages for slot in stage.slots]
         if thinned not in self._thinner:
             self._thinner[thinned] = thinner(self.cells.cluster, thinned)
-        return evaluate(reseat(setup, there, self._thinner[thinned]), self._pricing(pool, thinned))
+        return reseat(setup, there, self._thinner[thinned])
 
     def _pricing(self, pool: PoolSeats, thinned: float) -> Pricing:
         self._evaluated += 1
@@ -181,7 +199,7 @@ class _Use:
     there_bytes_per_s: float
 
 
-class SharedNetwork:
+class SharedNetwork(SharedAmounts):
     """`planner.many_jobs.simulation.settings.Sharing` of nodes' NICs, and of the uplinks of the network's parts.
 
     A job on several nodes sends over its own NICs, one for each device as far as they go, for the share of its

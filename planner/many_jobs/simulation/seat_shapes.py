@@ -67,6 +67,15 @@ class PoolSeats:
             members = sorted(joined, key=_shape_of, reverse=True)
         return tuple(map(_shape_of, members)), tuple(node for _, nodes in members for node in nodes)
 
+    def devices_in_order(self, mask: int) -> tuple[int, ...]:
+        """Return the devices of a node that are bits of `mask`, in the order of those that stand for them: islands with
+        the most first (`slots` of `shape`'s takes)."""
+        size, devices = min(self.group.island_size, self.group.devices), self.group.devices
+        islands = [
+            [index for index in range(first, first + size) if mask >> index & 1] for first in range(0, devices, size)
+        ]
+        return tuple(index for island in sorted(islands, key=len, reverse=True) for index in island)
+
     def _take(self, mask: int) -> tuple[int, ...]:
         """How many of a node's devices that are bits of `mask` each island has, the most first."""
         size, devices = self.group.island_size, self.group.devices

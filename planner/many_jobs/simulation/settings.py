@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -27,16 +27,28 @@ Truth = Callable[[Job, Grant, Placement | None], float | None]
 it may get. It must be a function of its arguments alone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A running job with its grant, where it sits, and what it shares there: names of things that others may use too,
+    each with how much of it."""
+
+    job: Job
+    grant: Grant
+    placement: Placement
+    uses: Mapping[str, int]
+
+
 class Sharing(Protocol):
-    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites),
-    and how long its iteration takes with so much of that in use. Whenever jobs come or go, those that share something
-    with them go on at their new speed. Both must be functions of their arguments alone."""
+    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites, a
+    cable), and how long iterations take side by side. Jobs that share something, by way of others too, are a component;
+    whenever a job comes or goes, its component is asked for anew, and those whose times are others go on at their new
+    speed. Both must be functions of their arguments alone."""
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
         """How much the job uses of what, by name; empty if it shares nothing."""
 
-    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
-        """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        """Seconds of an iteration of each job of a component, beside all the others of it; of one job: alone."""
 
 
 @runtime_checkable
@@ -45,6 +57,23 @@ class NetworkShares(Protocol):
 
     def available(self, pool: str, in_use: Mapping[str, int]) -> Available:
         """Return the bytes/s left in a pool beside what is in use, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What an iteration of a job is: floating-point operations of all of its devices (Crux, eq. 1), and the seconds in
+    which they compute, summed over them."""
+
+    flops: float
+    busy_device_s: float
+
+
+@runtime_checkable
+class KnowsWork(Protocol):
+    """A `Sharing` that knows what iterations are made of."""
+
+    def work(self, job: Job, grant: Grant, placement: Placement) -> Work | None:
+        """Return what an iteration computes; None of a job of which nothing is known but its time."""
 
 
 class Predictor(Protocol):
@@ -68,7 +97,7 @@ class PolicyError(InputError):
 
 
 class PlacerError(InputError):
-    """A rule of placement gave what cannot be: says which rule, at what time, and to which job."""
+    """A rule of placement gave or moved what cannot be: says which rule, at what time, and to or of which job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +121,10 @@ class Settings:
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
-    nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None:
-    best-fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes
-    where (None: nothing). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
+    nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None: best-
+    fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes where
+    (None: nothing). `defragment_s`: at the multiples of so many seconds the placer may move running jobs, each of which
+    restarts (None: never). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
     not slow each other; else `truth` is what policies are told, and `sharing` what is so. `prices` of a device's hour
     are by pool, and `all_reduce` is the algorithm by whose flows gradients are counted between nodes: neither changes
     what happens. `series` and `slices`: keep the figures of every event, and who sat where when. Every `look_every`
@@ -115,6 +145,7 @@ class Settings:
     uplinks: Mapping[str, tuple[PartLevel, ...]] = field(default_factory=dict)
     placer: Placer | None = None
     seat_times: Truth | None = None
+    defragment_s: float | None = None
     sharing: Sharing | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     all_reduce: Algorithm = "ring"
@@ -127,7 +158,7 @@ class Settings:
     progress: Callable[[int, int, float | None, str], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("round_s", "storage_bandwidth_bytes_per_s", "until_s"):
+        for name in ("round_s", "defragment_s", "storage_bandwidth_bytes_per_s", "until_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}, and must be above 0")

@@ -2,46 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from planner.many_jobs.jobs.records import Grant
-from planner.many_jobs.simulation.settings import Sharing
+from planner.many_jobs.jobs.records import Grant, Job
+from planner.many_jobs.simulation.settings import Placement, Seated, Sharing
 from planner.many_jobs.simulation.states import ActiveJob
+
+
+class SharedAmounts(ABC):
+    """A `Sharing` of things of which only counts how much is in use, whoever uses it."""
+
+    @abstractmethod
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        """How much the job uses of what, by name; empty if it shares nothing."""
+
+    @abstractmethod
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
+        """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        """As `Sharing`."""
+        in_use: Counter[str] = Counter()
+        for each in together:
+            in_use.update(each.uses)
+        return [
+            self.iteration_s(each.job, each.grant, each.placement, {name: in_use[name] for name in each.uses})
+            for each in together
+        ]
 
 
 class Shared:
     """What is in use now, and by whom."""
 
-    __slots__ = ("changed", "in_use", "sharing", "users", "uses")
+    __slots__ = ("changed", "in_use", "seated", "sharing", "states", "users")
 
     def __init__(self, sharing: Sharing) -> None:
         self.sharing = sharing
-        self.in_use: dict[str, int] = {}
-        self.users: dict[str, dict[int, ActiveJob]] = {}
-        self.uses: dict[int, Mapping[str, int]] = {}
+        self.in_use: Counter[str] = Counter()
+        self.users: dict[str, set[int]] = {}
+        self.seated: dict[int, Seated] = {}
+        self.states: dict[int, ActiveJob] = {}
         self.changed: set[str] = set()
 
     def enter(self, state: ActiveJob, grant: Grant) -> None:
         """The job begins to use what it does under this grant."""
-        uses = self.uses[state.index] = self.sharing.uses(state.job, grant, state.placement)
-        for name, amount in uses.items():
-            self.in_use[name] = self.in_use.get(name, 0) + amount
-            self.users.setdefault(name, {})[state.index] = state
+        uses = self.sharing.uses(state.job, grant, state.placement)
+        self.seated[state.index] = Seated(job=state.job, grant=grant, placement=state.placement, uses=uses)
+        self.states[state.index] = state
+        self.in_use.update(uses)
+        for name in uses:
+            self.users.setdefault(name, set()).add(state.index)
         self.changed.update(uses)
 
     def leave(self, state: ActiveJob) -> None:
         """It uses nothing any more."""
-        for name, amount in self.uses.pop(state.index).items():
-            self.in_use[name] -= amount
-            del self.users[name][state.index]
-            self.changed.add(name)
+        uses = self.seated.pop(state.index).uses
+        del self.states[state.index]
+        self.in_use.subtract(uses)
+        for name in uses:
+            self.users[name].discard(state.index)
+        self.changed.update(uses)
+
+    def alone_s(self, state: ActiveJob) -> float:
+        """Seconds of an iteration of a job that has entered, if all others were gone."""
+        seated = self.seated[state.index]
+        return self.sharing.iterations_s([seated])[0] if seated.uses else state.iteration_time_s
+
+    def neighbours(self, number: int) -> tuple[str, ...]:
+        """The ids of the jobs that use something that the job uses, by their numbers."""
+        users = {user for name in self.seated[number].uses for user in self.users[name]}
+        return tuple(self.seated[user].job.id for user in sorted(users - {number}))
 
     def beside_others(self) -> Iterator[tuple[ActiveJob, float]]:
-        """The jobs that use something whose use has changed since this was last asked, by number, with the seconds
-        that their iterations take now."""
-        affected = {number: state for name in self.changed for number, state in self.users[name].items()}
+        """The jobs of the components in which something has changed since this was last asked, by number, with the
+        seconds that their iterations take now."""
+        times_s: dict[int, float] = {}
+        for name in self.changed:
+            for number in self.users[name]:
+                if number not in times_s:
+                    together = sorted(self._component(number))
+                    seated = [self.seated[member] for member in together]
+                    times_s.update(zip(together, self.sharing.iterations_s(seated), strict=True))
         self.changed.clear()
-        for number, state in sorted(affected.items()):
-            assert state.grant is not None
-            in_use = {name: self.in_use[name] for name in self.uses[number]}
-            yield state, self.sharing.iteration_s(state.job, state.grant, state.placement, in_use)
+        for number, iteration_s in sorted(times_s.items()):
+            yield self.states[number], iteration_s
+
+    def _component(self, number: int) -> set[int]:
+        """Who shares something with the job, or with one who does."""
+        members, names, open_ = {number}, set[str](), [number]
+        while open_:
+            fresh = self.seated[open_.pop()].uses.keys() - names
+            names |= fresh
+            for name in fresh:
+                others = self.users[name] - members
+                members |= others
+                open_ += others
+        return members

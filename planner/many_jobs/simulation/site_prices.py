@@ -11,6 +11,7 @@ from planner.many_jobs.jobs.records import CellBook, Grant, Job, Workload
 from planner.many_jobs.scheduling.sites.planners import Planned, Workshop, priced
 from planner.many_jobs.scheduling.sites.shapes import Allocation, Shape, Shapes, links_of
 from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster
 from profiles.records import dataclass
@@ -89,7 +90,7 @@ def site_truth(prices: SitePrices, cells: CellBook) -> Truth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedLinks:
+class SharedLinks(SharedAmounts):
     """`planner.many_jobs.simulation.settings.Sharing` of links between sites: each is shared evenly by the running jobs
     whose plans have stages at both of its ends, whatever they send; a job's plan stays what it was when it started."""
 

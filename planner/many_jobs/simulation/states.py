@@ -22,7 +22,8 @@ class ActiveJob:
     """A `planner.many_jobs.jobs.records.JobState`. What grows with time is kept as of `since_s`, when the job
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
-    do. `place_by_s`: the rule of placement lets it wait until then at most."""
+    do. `place_by_s`: the rule of placement lets it wait until then at most. `alone_s`: what an iteration would take
+    where it sits if all others were gone."""
 
     job: Job
     index: int
@@ -50,6 +51,7 @@ class ActiveJob:
     progress_from_s: float = 0.0
     place_by_s: float | None = None
     iteration_time_s: float = 0.0
+    alone_s: float = 0.0
     relative_rate: float = 0.0
 
     def __post_init__(self) -> None:
@@ -62,6 +64,16 @@ class ActiveJob:
             return self.remaining_at
         ran_s = self.clock.now_s - self.progress_from_s
         return self.remaining_at if ran_s <= 0 else max(0.0, self.remaining_at - ran_s / self.iteration_time_s)
+
+    @property
+    def iteration_now_s(self) -> float | None:
+        """Seconds of an iteration beside those who share something with it now; None while it waits."""
+        return None if self.grant is None else self.iteration_time_s
+
+    @property
+    def iteration_alone_s(self) -> float | None:
+        """Seconds of an iteration where it sits if all others were gone; None while it waits."""
+        return None if self.grant is None else self.alone_s
 
     @property
     def unsettled_iterations(self) -> float:

@@ -33,6 +33,8 @@ MEANS = (
     "throughput_peak",
     "utilization_mean",
     "restarts_mean",
+    "moves",
+    "moves_device_hours",
     "finished",
     "unfinished",
     "deadlines_met_ratio",
@@ -54,6 +56,12 @@ MEANS = (
     "device_hours_as_printed",
     "revenue_per_machine_hour",
     "revenue_as_printed",
+    "slowdown_by_others_mean",
+    "slowdown_by_others_max",
+    "contended_hours",
+    "lost_to_others_hours",
+    "gpu_utilization_mean",
+    "work_flops_per_s",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
@@ -147,7 +155,7 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
     del summary["reasons"]
     asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
     said = {
-        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs)],
+        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs, request.network)],
         "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
     }
     return asked | summary | {"policy": request.policy, "placer": request.placer} | said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 from itertools import chain
@@ -21,10 +22,16 @@ JOB_COLUMNS = (
     "waited_s",
     "attained_device_s",
     "restarts",
+    "moves",
     "failures",
     "nodes",
     "seats",
     "seats_cost_s",
+    "progress_s",
+    "lost_to_others_s",
+    "contended_s",
+    "busy_device_s",
+    "flops",
     "cross_node_bytes",
     "fairness_rho",
     "pool",
@@ -50,6 +57,8 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
     """Yield the names of the columns, then a row of cells for each job, in order of submission."""
     yield JOB_COLUMNS
     table, rho, seats = result.table, result.fairness, last_seats(result)
+    moves = Counter(number for number, *_ in result.moves)
+    of_others = (table.progress_s, table.lost_to_others_s, table.contended_s, table.busy_device_s, table.flops)
     for number, job in enumerate(result.jobs):
         end_s, status = table.end_s[number], result.status(number)
         finished = status == "finished"
@@ -65,10 +74,12 @@ def job_rows(result: Result) -> Iterator[Sequence[object]]:
             _figure(table.waited_s[number]),
             _figure(table.attained_device_s[number]),
             table.restarts[number],
+            moves[number],
             table.failures[number],
             table.nodes[number],
             seats.get(number, ""),
             _figure(table.seats_cost_s[number]),
+            *(_figure(column[number]) for column in of_others),
             _figure(table.cross_node_bytes[number]),
             _figure(rho[number]),
             job.pool,

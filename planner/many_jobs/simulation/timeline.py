@@ -32,7 +32,8 @@ def save_timeline(path: Path, result: Result) -> None:
 
 def timeline_events(result: Result) -> Iterator[dict[str, Any]]:
     """The events of the trace. A device has one job at a time, so slices in the row of a job's first device on a node
-    never overlap; what is behind a restart's end is a slice of its own, called after the job."""
+    never overlap; what is behind a restart's end is a slice of its own, called after the job. A restart is called a
+    move where one was its reason."""
     places = sorted({(pool, node) for _, pool, node, *_ in result.slices})
     process = {place: number for number, place in enumerate(places, start=1)}
     yield metadata_event("process_name", 0, 0, "cluster")
@@ -42,6 +43,7 @@ def timeline_events(result: Result) -> Iterator[dict[str, Any]]:
     rows = sorted({(process[pool, node], _first(mask)) for _, pool, node, mask, *_ in result.slices})
     for number, row in rows:
         yield metadata_event("thread_name", number, row, f"from device {row}")
+    moved = {(job, time_s) for job, time_s, _ in result.moves}
     for job, pool, node, mask, start_s, restarted_s, end_s in result.slices:
         about = result.jobs[job]
         arguments = {
@@ -51,7 +53,8 @@ def timeline_events(result: Result) -> Iterator[dict[str, Any]]:
         }
         place = (process[pool, node], _first(mask))
         if restarted_s > start_s:
-            yield slice_event(f"restart of {about.id}", "restart", place, (start_s, restarted_s), arguments)
+            why = "move" if (job, start_s) in moved else "restart"
+            yield slice_event(f"{why} of {about.id}", why, place, (start_s, restarted_s), arguments)
         if end_s > restarted_s:
             yield slice_event(about.id, "job", place, (restarted_s, end_s), arguments)
     for at, time_s in enumerate(result.series["time_s"]):

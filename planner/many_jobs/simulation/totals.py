@@ -84,15 +84,23 @@ class JobTable:
     the Cell that it asked for, `nodes` on how many it started last (0: it never did), `cross_node_bytes` what it sent
     between nodes (NaN of a model that is not known), `revenue` what its devices were sold for (NaN where one has no
     price, 0 where none has), `seats_cost_s` how much longer its iterations took than on its Cells, by its seats and by
-    those beside it (0 where neither has a price)."""
+    those beside it (0 where neither has a price). Where jobs slow each other: `progress_s` is all that its iterations
+    took, `lost_to_others_s` how much longer than if it had been alone where it sat, `contended_s` what those of them
+    took that others slowed; where it is known what an iteration computes, `busy_device_s` the seconds in which devices
+    computed, summed over them, and `flops` what they did (NaN of a job that has no model)."""
 
     __slots__ = (
         "asked_s",
         "attained_device_s",
+        "busy_device_s",
+        "contended_s",
         "cross_node_bytes",
         "end_s",
         "failures",
+        "flops",
+        "lost_to_others_s",
         "nodes",
+        "progress_s",
         "restarts",
         "revenue",
         "seats_cost_s",
@@ -116,3 +124,8 @@ class JobTable:
         self.cross_node_bytes = array("d", [0.0]) * jobs
         self.revenue = array("d", [0.0]) * jobs
         self.seats_cost_s = array("d", [0.0]) * jobs
+        self.progress_s = array("d", [0.0]) * jobs
+        self.lost_to_others_s = array("d", [0.0]) * jobs
+        self.contended_s = array("d", [0.0]) * jobs
+        self.busy_device_s = array("d", [0.0]) * jobs
+        self.flops = array("d", [0.0]) * jobs

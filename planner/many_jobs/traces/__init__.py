@@ -6,5 +6,5 @@ jobs that a scheduler can run.
     assign.assign_workloads(trace, ..) jobs: a model, devices and an amount of work for each row
 
 The forms, each documented in the module that reads it: `cellplan_csv` (our own), `philly`, `helios`,
-`acme`, `pai`, `sacct`.
+`acme`, `pai`, `lingjun`, `sacct`.
 """

@@ -123,6 +123,7 @@ class _JobMaker:
             checkpoint_bytes=self.checkpoints[workload.model],
             planned=_announced(row),
             preemptible=bool(row.preemptible),
+            hosts=row.hosts,
         )
 
 

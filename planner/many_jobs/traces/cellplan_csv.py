@@ -22,6 +22,7 @@
     planned_for_s      for when it was announced, not before planned_s; without it, for submit_time_s
     cancelled_s        when its announcement was withdrawn, not before planned_s: it never comes
     preemptible        yes or no: it may run where others hold a reservation, and leaves when they come
+    hosts              where it sat, in the order of its ranks: nodes by name with devices of each, `gpu7:8 gpu3:4`
 
 A blank cell or a missing column says nothing. Columns with other names are not read. Rows may stand in any order:
 they are sorted by submission, and jobs of one time keep their order.
@@ -34,7 +35,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any, TextIO
 
-from planner.many_jobs.traces.cells import BadCell, any_whole, number, positive, status_of, whole, yes_or_no
+from planner.many_jobs.traces.cells import BadCell, any_whole, hosts_of, number, positive, status_of, whole, yes_or_no
 from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.lines import Table
 from planner.many_jobs.traces.records import Trace, TraceRow
@@ -61,6 +62,7 @@ COLUMNS = (
     "planned_for_s",
     "cancelled_s",
     "preemptible",
+    "hosts",
 )
 
 
@@ -96,6 +98,7 @@ _READ: dict[str, Callable[[str, str], object]] = {
     "planned_for_s": number,
     "cancelled_s": number,
     "preemptible": yes_or_no,
+    "hosts": hosts_of,
 }
 
 

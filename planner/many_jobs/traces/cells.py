@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from profiles.host_lists import is_host_name
 from profiles.numerals import read_number
 
 EPOCH = datetime(1970, 1, 1)
@@ -96,6 +97,19 @@ def yes_or_no(text: str, key: str) -> bool:
     if word not in ("yes", "true", "1", "no", "false", "0"):
         raise BadCell(key, _shown(text), "yes or no")
     return word in ("yes", "true", "1")
+
+
+@lru_cache(maxsize=4096)
+def hosts_of(text: str, key: str) -> tuple[tuple[str, int], ...]:
+    """Hosts, each once, with a number of devices: `gpu7:8 gpu3:4`."""
+    hosts: dict[str, int] = {}
+    for word in text.split():
+        host, _, count = word.rpartition(":")
+        if not is_host_name(host) or host in hosts:
+            expected = "names of nodes, each once, with devices, such as gpu7:8 gpu3:4"
+            raise BadCell(key, _shown(word), expected)
+        hosts[host] = whole(count, key)
+    return tuple(hosts.items())
 
 
 def date_s(text: str, key: str) -> float:

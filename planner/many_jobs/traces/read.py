@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO, get_args
 
-from planner.many_jobs.traces import acme, cellplan_csv, helios, pai, philly, sacct
+from planner.many_jobs.traces import acme, cellplan_csv, helios, lingjun, pai, philly, sacct
 from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.lines import open_text
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
 def read_trace(
     path: str | Path, *, format: TraceFormat = "auto", lenient: bool = False, fractional: Fractional = "round-up"
 ) -> Trace:
-    """Return the trace in a file (plain or gzip; for PAI also the folder of its tables).
+    """Return the trace in a file (plain or gzip; for PAI and lingjun also the folder of their tables).
 
     Args:
         path: the file.
@@ -53,13 +53,22 @@ def read_trace(
 
 def _read(path: Path, form: str, *, lenient: bool, fractional: Fractional) -> Trace:
     if form == "auto":
-        form = "pai" if path.is_dir() else _detect(path)
-    jobs = None
+        form = _form_of_tables(path) if path.is_dir() else _detect(path)
+    jobs, workers = None, path
     if form == "pai":
         path, jobs = pai.find_tables(path)
+    elif form == "lingjun":
+        path, workers = lingjun.find_tables(path)
     into = Collector(where=str(path), lenient=lenient, fractional=fractional)
     with open_text(path, lines=form != "philly") as text:
-        return pai.read(text, into, jobs=jobs) if form == "pai" else READERS[form](text, into)
+        if form == "pai":
+            return pai.read(text, into, jobs=jobs)
+        return lingjun.read(text, into, workers=workers) if form == "lingjun" else READERS[form](text, into)
+
+
+def _form_of_tables(folder: Path) -> str:
+    """The form whose tables a folder holds."""
+    return "lingjun" if any((folder / f"worker.csv{ending}").exists() for ending in ("", ".gz")) else "pai"
 
 
 def _detect(path: Path) -> str:
@@ -73,6 +82,8 @@ def _detect(path: Path) -> str:
         return "philly"
     if "|" in line and "jobid" in names:
         return "sacct"
+    if lingjun.OF_LINGJUN_ALONE in names:
+        return "lingjun"
     if "gpu_num" in names and set(names) >= acme.OF_ACME_ALONE:
         return "acme"
     if "gpu_num" in names or ("job_id" in names and "submit_time" in names):
@@ -82,7 +93,8 @@ def _detect(path: Path) -> str:
     if "job_table" in path.name or "task_table" in path.name or _is_task(names):
         return "pai"
     first_line = repr(line if len(line) <= 80 else line[:77] + "...") if line else "an empty file"
-    forms = "our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of Philly, Helios, Acme, PAI or sacct -P"
+    others = "Philly, Helios, Acme, PAI, lingjun or sacct -P"
+    forms = f"our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of {others}"
     raise InputError(where=f"{path}, line 1", found=first_line, expected=f"{forms}; or name it (format=...)")
 
 

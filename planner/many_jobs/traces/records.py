@@ -18,7 +18,8 @@ class TraceRow:
     """A job of a trace; the names are the columns of our CSV (`planner.many_jobs.traces.cellplan_csv`). `line` is where
     it stands in its file. Text is empty and everything else None where the trace says nothing; `gpus` is whole, as
     `read_trace(fractional=...)` made it. `status` is one word: completed, failed, cancelled, timeout, node_fail, or the
-    trace's own in lower case."""
+    trace's own in lower case. `hosts`: where it sat, in the order of its ranks, with how many GPUs on each; empty where
+    the trace does not say."""
 
     line: int
     job_id: str
@@ -43,6 +44,7 @@ class TraceRow:
     planned_for_s: float | None = None
     cancelled_s: float | None = None
     preemptible: bool | None = None
+    hosts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

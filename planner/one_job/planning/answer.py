@@ -101,7 +101,7 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
 def _search(options: PlanOptions) -> PlanAnswer:
     asked = _asked(options)
     explanation = None
-    if options.explain:
+    if options.explains:
         from planner.one_job.planning.explaining import explain_model
 
         explanation = explain_model(options)

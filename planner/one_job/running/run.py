@@ -42,8 +42,20 @@ ALLOCATED, RESIDENT = "allocator's peak", "growth of the worker's resident memor
 """What the peaks of memory of a run are."""
 
 
-def run_plan(options: RunOptions) -> dict[str, Any] | None:
-    """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A run moment by moment: what ran, what was noted of it, and what had been estimated (None: nothing was)."""
+
+    program: Program
+    record: RunRecord
+    evaluation: Evaluation | None
+
+
+def run_plan(
+    options: RunOptions, *, show: Callable[[dict[str, Any], Traced], None] | None = None
+) -> dict[str, Any] | None:
+    """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it.
+    `show` is called with the answer and what it was made from."""
     plan, path, world = load_plan(options.file), options.file, options.world
     model = load_plan_model(plan, where=str(path))
     check_places(plan, where=str(path))
@@ -71,6 +83,8 @@ def run_plan(options: RunOptions) -> dict[str, Any] | None:
         result = _describe(plan, program, record, estimate, opened, options, on_gpu=on_gpu)
         if profiled is not None:
             result["profiled"] = asdict(profiled) | {"sentence": profiled.sentence}
+        if show is not None:
+            show(result, Traced(program=program, record=record, evaluation=estimate.evaluation))
         return result
 
 

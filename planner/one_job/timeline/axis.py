@@ -7,6 +7,8 @@ import math
 from profiles.records import dataclass
 
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+LONG_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), *UNITS)
+"""Of an axis that may be weeks long."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 MOST_MARKS = 12
 DIGITS = 5
@@ -15,10 +17,11 @@ DIGITS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeAxis:
-    """From 0 to `end_s` (above 0) over `width` pixels."""
+    """From 0 to `end_s` (above 0) over `width` pixels, in one of `units`."""
 
     end_s: float
     width: float
+    units: tuple[tuple[str, float], ...] = UNITS
 
     def __post_init__(self) -> None:
         if not (0 < self.end_s < math.inf and self.width > 0):
@@ -27,7 +30,7 @@ class TimeAxis:
     @property
     def unit(self) -> tuple[str, float]:
         """The largest unit that the axis is one of long, and its seconds."""
-        return next((unit for unit in UNITS if self.end_s >= unit[1]), UNITS[-1])
+        return next((unit for unit in self.units if self.end_s >= unit[1]), self.units[-1])
 
     @property
     def seconds_per_pixel(self) -> float:

@@ -68,6 +68,10 @@ StoreIfAny = Annotated[Path | None, _STORE]
 SeqLen = Annotated[int | None, Option("tokens per sample (default: the model's)", values=TOKENS)]
 ComputeType = Annotated[DType, Option("compute type (default: %(default)s)")]
 PlanOutput = Annotated[Path | None, Option("write the plan to this file", short="-o", writes="file")]
+ReportFile = Annotated[
+    Path | None,
+    Option("write a page of it, to look at and to hand on, to this file (.html; extra `report`)", writes="file"),
+]
 TimelineFile = Annotated[
     Path | None,
     Option(

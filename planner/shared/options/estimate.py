@@ -9,7 +9,15 @@ from typing import Annotated, ClassVar, get_args
 
 from planner.shared.options.choices import CHOICES, DEGREE, SIZES, ChoiceOptions, PlanSizes, unsaid
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import LARGEST, ClusterIfAny, LargestOf, Launcher, ModelIfAny, TimelineFile
+from planner.shared.options.common import (
+    LARGEST,
+    ClusterIfAny,
+    LargestOf,
+    Launcher,
+    ModelIfAny,
+    ReportFile,
+    TimelineFile,
+)
 from planner.shared.options.record import Option
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.training import JOB, CellOptions
@@ -57,6 +65,7 @@ class EstimateOptions(
     plan: Annotated[Path | None, FILES("estimate the plan in this file, in place of MODEL and options")] = None
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o", writes="file")] = None
     timeline: TimelineFile = None
+    report: ReportFile = None
     launcher: Annotated[
         tuple[Launcher, str] | None,
         Option(

@@ -6,13 +6,15 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from planner.shared.options.common import ReportFile
 from planner.shared.options.record import Option, Options, ProgressHook
 from planner.shared.options.values import CLOCK, NATURAL, PARAMETER_SETS, SHARE
 from profiles.records import dataclass
 
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 
-_A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, Acme's, PAI's, sacct's form"
+_OTHERS = "Philly's, Helios's, Acme's, PAI's, lingjun's, sacct's form"
+_A_TRACE = f"a trace: CSV (plain or gzip) in the documented columns, or {_OTHERS}"
 Trace = Annotated[Path, Option(_A_TRACE, "TRACE")]
 Threads = Annotated[int, Option("default: %(default)s", "THREADS")]
 
@@ -71,3 +73,4 @@ class JctEvaluateOptions(EvaluationOptions):
     """A trace to evaluate on."""
 
     trace: Trace = field(kw_only=False)
+    report: ReportFile = None

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
-from planner.shared.options.common import ClusterName, ModelName, PlanOutput
+from planner.shared.options.common import ClusterName, ModelName, PlanOutput, ReportFile
 from planner.shared.options.later import LaterOptions
 from planner.shared.options.machines import MachinesOptions
 from planner.shared.options.record import Option
@@ -102,6 +102,7 @@ class PlaceOptions(MachinesOptions, LaterOptions, LimitedTrainingOptions, SpaceO
         LINKS("seconds since 1970 to count ages to, and ends of jobs from (default: now)", "S", NOW),
     ] = None
     output: PlanOutput = None
+    report: ReportFile = None
 
     @property
     def sites_method(self) -> SitesMethod:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from estimator.communication.measuring import World
 from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import StoreIfAny
+from planner.shared.options.common import ReportFile, StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import ITERATIONS, NATURAL, NO_OR_SOME_ITERATIONS, PATIENCE, RATE
 from profiles.records import dataclass
@@ -42,6 +42,7 @@ class RunOptions(Options):
     profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
     learn: Annotated[bool, Option("put what was measured into the profile store")] = False
     trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it", writes="file")] = None
+    report: ReportFile = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -81,5 +82,6 @@ class ValidateOptions(Options):
         RowGrouping | None, Option("the one grouping to print, and to colour by (default: all of them)")
     ] = None
     plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png", writes="file")] = None
+    report: ReportFile = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)

@@ -10,7 +10,16 @@ from typing import Annotated, ClassVar, Literal
 
 from planner.shared.options.choices import CHOICES, ChoiceOptions, unsaid
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import LARGEST, ClusterName, LargestOf, ModelName, PlanOutput, TimelineFile, Tool
+from planner.shared.options.common import (
+    LARGEST,
+    ClusterName,
+    LargestOf,
+    ModelName,
+    PlanOutput,
+    ReportFile,
+    TimelineFile,
+    Tool,
+)
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.training import JOB, CellOptions
@@ -102,7 +111,13 @@ class PlanOptions(CodeOfFileOptions, SearchOptions):
     )
     output: PlanOutput = None
     timeline: TimelineFile = None
+    report: ReportFile = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
+
+    @property
+    def explains(self) -> bool:
+        """Whether it is said why: a page says it too."""
+        return self.explain or self.report is not None
 
     def check(self) -> None:
         """Raise InputError for code of a file where no file is read."""

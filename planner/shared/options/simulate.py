@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.shared.options.code import CodeOptions
+from planner.shared.options.common import ReportFile
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.topology import TopologyOptions
 from planner.shared.options.values import (
@@ -28,13 +29,14 @@ from profiles.limits import LIMITS
 from profiles.numerals import read_whole
 from profiles.records import dataclass
 
-TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "sacct"]
+TraceFormat = Literal["auto", "cellplan", "philly", "helios", "acme", "pai", "lingjun", "sacct"]
 Fractional = Literal["round-up", "refuse"]
 Counts = Literal["keep", "powers"]
 Oversize = Literal["refuse", "clip", "spread"]
 NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
 PlacementCost = Literal["none", "estimate"]
+NetworkModel = Literal["none", "fair"]
 PolicyOption = str | int | float | bool | None
 
 RESTART_S = 60.0
@@ -151,6 +153,17 @@ class ReplayOptions(CodeOptions, TraceOptions):
             " NICs and uplinks; none: what the Cell says, wherever the job sits (default: %(default)s)"
         ),
     ] = "none"
+    defragment: Annotated[
+        float | None,
+        RUN("every S seconds the rule of placement may move running jobs, each of which restarts", "S", ROUND),
+    ] = None
+    network: Annotated[
+        NetworkModel,
+        RUN(
+            "fair: what jobs send passes the links of the site's fabric, on which those that meet share each of them"
+            " max-min fairly, over time; seats have their price; none: nobody meets on a wire (default: %(default)s)"
+        ),
+    ] = "none"
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
@@ -200,6 +213,7 @@ class SimulateOptions(ReplayOptions):
     series_csv: Annotated[Path | None, FILES("the cluster over time", writes="file")] = None
     timeline: Annotated[Path | None, FILES("who sat where when, for Perfetto (.json, .json.gz)", writes="file")] = None
     plot: Annotated[Path | None, FILES("throughput, queue and JCTs (.svg, .png)", writes="file")] = None
+    report: ReportFile = None
     bound: Annotated[bool, FILES("also say what no policy can beat, and how far this one is")] = False
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)

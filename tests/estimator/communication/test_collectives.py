@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from estimator.communication.collectives import (
     Group,
     StageTransfer,
-    _overlaps,
     describe_group,
+    overlaps,
     time_collective,
     time_stage_transfer,
 )
@@ -560,7 +560,7 @@ def test_overlaps_of_equal_intervals(senders: int, receivers: int) -> None:
             (a, b), (c, d) = interval(i, senders), interval(j, receivers)
             if min(b, d) > max(a, c):
                 expected[i, j] = float(min(b, d) - max(a, c))
-    assert {(i, j): share for i, j, share in _overlaps(senders, receivers)} == pytest.approx(expected)
+    assert {(i, j): share for i, j, share in overlaps(senders, receivers)} == pytest.approx(expected)
 
 
 def transfer(cluster: Cluster, senders: slice, receivers: slice, size: float, to_tp: int) -> StageTransfer:

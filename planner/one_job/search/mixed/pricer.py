@@ -12,11 +12,11 @@ from estimator.bulk.records import Rule
 from estimator.bulk.shards import RankShards, make_rank_shards
 from estimator.communication.uplinks import shares_uplinks
 from estimator.pricing.amounts import Floats
-from estimator.pricing.evaluate import hop_s
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.parts import hop_s
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis, group_layout
 from estimator.pricing.rank_kinds import on_one_device

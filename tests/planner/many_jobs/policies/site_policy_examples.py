@@ -8,6 +8,7 @@ from random import Random
 
 from planner.many_jobs.jobs.records import Grant, Job, Pool
 from planner.many_jobs.simulation.settings import Placement
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.site_prices import link_name
 from profiles.cluster import SiteLink
 from tests.scheduling_examples import make_job, make_pool
@@ -70,7 +71,7 @@ class WideTruth:
         return 8.0 / grant.devices * (1 + (len(sites) - 1) / min(widths) if widths else 1.0)
 
 
-class WideSharing:
+class WideSharing(SharedAmounts):
     """Links between all of a job's sites are shared evenly."""
 
     def __init__(self, truth: WideTruth) -> None:

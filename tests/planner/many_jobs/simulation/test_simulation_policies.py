@@ -118,6 +118,7 @@ def run_policy(
     *,
     announced: bool = False,
     placer: Placer | None = None,
+    defragment_s: float | None = None,
     **policy_options: object,
 ) -> Result:
     rng, cells = Random(seed), FakeCells()
@@ -130,6 +131,7 @@ def run_policy(
         restart_s=60.0,
         truth=recorder.place,
         placer=placer,
+        defragment_s=defragment_s,
         slices=True,
         until_s=300_000.0,
         failures=Failures(mtbf_s=20_000.0, repair_s=1000.0, seed=seed) if failing else None,

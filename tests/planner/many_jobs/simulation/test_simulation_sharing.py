@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from planner.many_jobs.jobs.records import Decision, Grant, Job, grant
+from planner.many_jobs.jobs.records import Decision, Grant, Job, View, grant, grant_on
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failure, Failures
-from planner.many_jobs.simulation.settings import CheckpointFile, Placement, PolicyError, Settings
+from planner.many_jobs.simulation.settings import CheckpointFile, Placement, PolicyError, Seated, Settings, Work
+from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from tests.scheduling_examples import make_job, make_pool
 from tests.simulation_examples import Follow, PowerCells, Scripted, draw_jobs, small_pools, speed_over_pools
@@ -28,7 +29,7 @@ def alone_s(job: Job, grant: Grant) -> float:
     return found
 
 
-class Neighbours:
+class Neighbours(SharedAmounts):
     """An iteration takes a quarter longer for every device of others on its fullest node; exact in binary."""
 
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
@@ -156,6 +157,78 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
             break
         assert found == whole
     assert stops > 20
+
+
+class Chained(Neighbours):
+    """An iteration takes twice as long for each other job of the component; it keeps whom it was asked for together."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        self.asked.append(tuple(each.job.id for each in together))
+        return [2.0 ** (len(together) - 1) * alone_s(each.job, each.grant) for each in together]
+
+
+def test_a_component_is_all_that_are_joined_by_others() -> None:
+    """x and z sit on nodes of their own, y on both: they are asked for together, and apart once y is gone; w, by itself
+    on the third node, is never asked for with them."""
+    pool = make_pool("a", nodes=3, devices_per_node=2)
+    named = {"x": ((0, 1),), "y": ((0, 1), (1, 1)), "z": ((1, 1),), "w": ((2, 1),)}
+    plan = {0.0: Decision(grants={name: grant_on("a", nodes) for name, nodes in named.items()})}
+    jobs = [make_job(name, pool="a", devices=len(named[name]), iterations=10.0) for name in named]
+    sharing = Chained()
+    result = simulate(jobs, [pool], PowerCells(), Follow(plan), settings=Settings(sharing=sharing))
+    assert ("x", "y", "z") in sharing.asked
+    assert {"w"} in [set(ids) for ids in sharing.asked]
+    assert all("w" not in ids or len(ids) == 1 for ids in sharing.asked)
+    # y has two devices, so its iterations take 4 s alone and 16 s beside both; then x and z do the rest alone.
+    ends_s = dict(zip([job.id for job in result.jobs], result.table.end_s, strict=True))
+    assert ends_s == {"w": 80.0, "y": 160.0, "x": 200.0, "z": 200.0}
+    table = result.table
+    assert list(zip(table.progress_s, table.lost_to_others_s, table.contended_s, strict=True)) == [
+        (200.0, 120.0, 160.0),
+        (160.0, 120.0, 160.0),
+        (200.0, 120.0, 160.0),
+        (80.0, 0.0, 0.0),
+    ]
+    summary = result.summary
+    assert (summary.slowdown_by_others_max, summary.slowdown_by_others_mean) == (4.0, (2.5 + 4.0 + 2.5 + 1.0) / 4)
+    assert (summary.contended_hours, summary.lost_to_others_hours) == (480.0 / 3600, 360.0 / 3600)
+    assert summary.gpu_utilization_mean is None
+
+
+def test_what_a_policy_sees_of_jobs_beside_each_other() -> None:
+    seen: list[tuple[float, tuple[str, ...], float | None, float | None]] = []
+
+    class Looking(Fcfs):
+        def decide(self, view: View) -> Decision:
+            for id_, state in view.running.items():
+                if id_ == "x":
+                    seen.append(
+                        (view.now_s, tuple(view.neighbours(id_)), state.iteration_now_s, state.iteration_alone_s)
+                    )
+            assert view.neighbours("nobody") == ()
+            return super().decide(view)
+
+    jobs = [work("x", 0.0, 100.0), work("y", 10.0, 40.0), work("z", 30.0, 8.0)]
+    simulate(jobs, [PAIR], PowerCells(), Looking(), settings=Settings(sharing=Neighbours()))
+    assert seen[:2] == [(10.0, (), 8.0, 8.0), (30.0, ("y",), 10.0, 8.0)]
+
+
+def test_work_is_counted_of_whom_it_is_known() -> None:
+    class Working(Neighbours):
+        def work(self, job: Job, grant: Grant, placement: Placement) -> Work | None:
+            del grant, placement
+            return None if job.id == "z" else Work(flops=6.0, busy_device_s=4.0)
+
+    jobs = [work("x", 0.0, 100.0), work("y", 10.0, 40.0)]
+    known = simulate(jobs, [PAIR], PowerCells(), Fcfs(), settings=Settings(sharing=Working()))
+    iterations = 140.0 / 8.0
+    assert known.summary.gpu_utilization_mean == pytest.approx(iterations * 4.0 / (2 * 110.0))
+    assert known.summary.work_flops_per_s == pytest.approx(iterations * 6.0 / 110.0)
+    other = simulate([*jobs, work("z", 60.0, 8.0)], [PAIR], PowerCells(), Fcfs(), settings=Settings(sharing=Working()))
+    assert (other.summary.gpu_utilization_mean, other.summary.work_flops_per_s) == (None, None)
 
 
 def test_nonsense_is_refused() -> None:

@@ -44,7 +44,8 @@ def test_columns_and_rows_have_the_same_names() -> None:
 
 
 def test_every_column_is_read(tmp_path: Path) -> None:
-    cells = "a,5,60.5,8,2,64,512.5,ann,lab,train,Killed,30,bert-1.3b,128,1e3,a100-80gb,99,-2,1,7,3,Yes,extra"
+    planned = "99,-2,1,7,3,Yes,gpu7:8 gpu3:4"
+    cells = f"a,5,60.5,8,2,64,512.5,ann,lab,train,Killed,30,bert-1.3b,128,1e3,a100-80gb,{planned},extra"
     (one,) = read_trace(written(tmp_path, cells, header=",".join(COLUMNS) + ",more")).rows
     assert one == TraceRow(
         line=2,
@@ -70,6 +71,7 @@ def test_every_column_is_read(tmp_path: Path) -> None:
         planned_for_s=7.0,
         cancelled_s=3.0,
         preemptible=True,
+        hosts=(("gpu7", 8), ("gpu3", 4)),
     )
     assert read_trace(tmp_path / "trace.csv").ignored_columns == ("more",)
 
@@ -304,6 +306,7 @@ def rows_(draw: st.DrawFn) -> tuple[TraceRow, ...]:
             device=draw(texts),
             deadline_s=draw(st.none() | amounts.map(lambda span, submit_s=submit_s: submit_s + 1 + span)),  # type: ignore[misc]
             priority=draw(st.none() | st.integers(-9, 9)),
+            hosts=draw(st.sampled_from([(), (("gpu7", 8),), (("gpu7", 8), ("a.b-1", 3))])),
         )
         for place, submit_s in enumerate(submits_s)
     )

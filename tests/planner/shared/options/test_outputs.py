@@ -62,4 +62,4 @@ def test_one_file_is_written_once_and_not_over_what_is_read(tmp_path: Path) -> N
 
 def test_what_a_command_writes_is_told_of_its_option() -> None:
     written = {name for name, entry in entries(SimulateOptions).items() if entry.option.writes}
-    assert written == {"cells_file", "checkpoint", "jobs_csv", "series_csv", "timeline", "plot"}
+    assert written == {"cells_file", "checkpoint", "jobs_csv", "series_csv", "timeline", "plot", "report"}

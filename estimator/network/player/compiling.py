@@ -1,0 +1,57 @@
+"""The loop of events, compiled where numba is installed, else as it stands: the same results to rounding.
+
+numba is imported when something is played, and keeps what it compiled on disk. It looks at the file of one function to
+see whether that still holds; here what is called stands in other files too, so that their contents are part of the key.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from estimator.network.player import events, paces, score, steadiness
+from estimator.network.player.score import Score, State
+
+Advance = Callable[[Score, State, float, int], int]
+
+
+def can_compile() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def compiled_advance() -> Advance:
+    """Return `events.advance`, compiled. Raise ImportError without numba."""
+    import numba
+    from numba.extending import register_jitable
+
+    for helper in (*paces.HELPERS, *steadiness.HELPERS, *events.HELPERS, events.advance):
+        register_jitable(_nrt=False, error_model="numpy")(helper)
+    advance: Advance = numba.njit(cache=True, _nrt=False, error_model="numpy")(_with_key(_contents()))
+    return advance
+
+
+def _with_key(contents: int) -> Advance:
+    """The loop as a function that holds a number, by which what was kept of it is found."""
+
+    def play_on(to_play: Score, state: State, until_s: float, most_events: int) -> int:
+        if contents < 0:
+            return contents
+        return events_advance(to_play, state, until_s, most_events)
+
+    return play_on
+
+
+events_advance = events.advance
+
+
+def _contents() -> int:
+    """A number that changes with any of the files whose functions are compiled."""
+    number = 0
+    for module in (score, paces, steadiness, events):
+        number = zlib.crc32(Path(module.__file__ or "").read_bytes(), number)
+    return number

@@ -1,0 +1,42 @@
+"""Which way each connection takes: job after job, the least congested of its paths (Crux, section 4.1).
+
+What "congested" means is not defined there. Here it is the busy share of the path's fullest link by what was placed
+before (seconds of an iteration's bytes on the link, over the iteration alone), then the sum over its links, then the
+path's number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from planner.contention.policies.loads import bytes_by_connection, path_of
+from planner.contention.policies.records import Choice, Path, View
+
+
+def least_congested_paths(view: View, order: Sequence[int]) -> tuple[tuple[Choice, ...], ...]:
+    """Return a path for each connection of each job, the jobs placed in `order`; a job that is not in it keeps its
+    paths, and is there before the others."""
+    busy: dict[int, float] = defaultdict(float)
+    paths: list[tuple[Choice, ...]] = [job.now for job in view.jobs]
+    placed = set(order)
+    for number in (*(job for job in range(len(view.jobs)) if job not in placed), *order):
+        job = view.jobs[number]
+        chosen: list[Choice] = []
+        for connection, size in enumerate(bytes_by_connection(job)):
+            options, choice = job.paths[connection], job.now[connection]
+            if number in placed:
+                choice = _least_congested(options, busy)
+            chosen.append(choice)
+            for link, share in path_of(options, choice):
+                rate = view.bytes_per_s[link]
+                busy[link] += size * share / rate / job.alone_s if rate > 0 else float("inf")
+        paths[number] = tuple(chosen)
+    return tuple(paths)
+
+
+def _least_congested(options: Sequence[Path], busy: dict[int, float]) -> int:
+    if len(options) == 1:
+        return 0
+    loads = [[busy[link] for link, _ in path] for path in options]
+    return min(range(len(options)), key=lambda path: (max(loads[path], default=0.0), sum(loads[path]), path))

@@ -1,0 +1,86 @@
+"""What a network policy is told, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from estimator.network.steps import Step
+from profiles.records import dataclass
+
+Path = tuple[tuple[int, float], ...]
+"""Links that a connection crosses, by number, each once, and the share of its bytes on each (1 on a single path)."""
+
+Choice = int | None
+"""Which of a connection's paths it takes, by number; None: all of them evenly, as fabrics do that spray packets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A job on the network. The ways of its `steps` name its connections, not links: (connection, bytes/s at pace 1).
+    `paths` are those that each connection may take, `now` the ones that it takes (hashed, where nobody chose).
+
+    Attributes:
+        flops: of an iteration, on all devices (Crux, eq. 1).
+        alone_s: of an iteration where nobody else sends.
+        own_level: the level that its users gave it; 0 comes first.
+    """
+
+    id: str
+    devices: int
+    flops: float
+    alone_s: float
+    steps: tuple[Step, ...]
+    paths: tuple[tuple[Path, ...], ...]
+    now: tuple[Choice, ...]
+    own_level: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not."""
+        if not (self.alone_s > 0 and self.flops >= 0):
+            raise ValueError(f"job {self.id}: alone_s {self.alone_s}, flops {self.flops}: above 0, not below 0")
+        if len(self.now) != len(self.paths):
+            raise ValueError(f"job {self.id}: {len(self.now)} choices now for {len(self.paths)} connections")
+        for options, choice in zip(self.paths, self.now, strict=True):
+            if not options or (choice is not None and not 0 <= choice < len(options)):
+                raise ValueError(f"job {self.id}: path {choice} of {len(options)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Jobs on one fabric. `levels`: how many priorities the fabric leaves free; None: any number of them."""
+
+    jobs: tuple[Contender, ...]
+    bytes_per_s: tuple[float, ...]
+    levels: int | None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for fewer than one level, or two jobs of one name."""
+        if self.levels is not None and self.levels < 1:
+            raise ValueError(f"levels {self.levels}: at least 1")
+        if len({job.id for job in self.jobs}) != len(self.jobs):
+            raise ValueError("two jobs have the same id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a policy answers, by the numbers of the view's jobs.
+
+    Attributes:
+        paths: of each job, of each of its connections.
+        levels: of each job, 0 first; None: it shares no link and needs none.
+        offsets_s: how much later than now each job's next iteration begins.
+        order: the jobs that share links, the most important first; empty where all are the same.
+    """
+
+    paths: tuple[tuple[Choice, ...], ...]
+    levels: tuple[int | None, ...]
+    offsets_s: tuple[float, ...]
+    order: tuple[int, ...] = ()
+
+
+class NetworkPolicy(Protocol):
+    """It keeps nothing between two calls, and is deterministic."""
+
+    @property
+    def name(self) -> str: ...
+    def decide(self, view: View, /) -> Decision: ...

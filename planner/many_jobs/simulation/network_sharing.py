@@ -1,0 +1,129 @@
+"""Jobs that meet on a site's fabric: every link that their connections pass is shared max-min fairly, over time.
+
+The jobs of a component are played beside each other (`estimator.network.player`) until the rate of each is steady; with
+one job alone that says what it takes by itself, with whatever of its own connections meet each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from zlib import crc32
+
+from estimator.cells.cell import CellEstimate
+from estimator.network.connections import playing_of
+from estimator.network.fabric import Fabric
+from estimator.network.player.packing import Packed, pack
+from estimator.network.player.play import Settings as PlayerSettings
+from estimator.network.player.play import play
+from estimator.network.traffic import Traffic
+from planner.many_jobs.jobs.records import Grant, Job, Workload
+from planner.many_jobs.scheduling.cell_book import SeatKey
+from planner.many_jobs.simulation.network_traffic import seats_of, traffic_of_cell
+from planner.many_jobs.simulation.placing import Pieces
+from planner.many_jobs.simulation.seat_prices import SeatPrices
+from planner.many_jobs.simulation.settings import Placement, Seated, Work
+
+MOST_STATES = 4096
+"""Components whose rates are kept."""
+
+_Standing = tuple[Workload, str, Pieces, int | None]
+"""All that a job's part of the network depends on: what it trains, on which devices, in how many stages."""
+
+
+class SharedFabric:
+    """`planner.many_jobs.simulation.settings.Sharing` of the links of one site's fabric.
+
+    Rates depend on what each job of a component trains and where it sits, not on who it is or when it came; each state
+    of a component is played once. `seed` is that of hashes (the fabric's own seed is the guess that it stands beside)
+    and of the jitter of compute times.
+    """
+
+    def __init__(
+        self, prices: SeatPrices, fabric: Fabric, *, seed: int = 0, player: PlayerSettings | None = None
+    ) -> None:
+        self.prices, self.fabric, self.seed = prices, fabric, seed
+        self.player = player or PlayerSettings(seed=seed)
+        self._traffics: dict[SeatKey | tuple[Workload, str, int, int], Traffic] = {}
+        self._packed = lru_cache(maxsize=MOST_STATES)(self._pack)
+        self._uses = lru_cache(maxsize=MOST_STATES)(self._links_of)
+        self._rates = lru_cache(maxsize=MOST_STATES)(self._play)
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        """The links that the job's connections pass, by name."""
+        standing = self._standing(job, grant, placement)
+        return {} if standing is None else self._uses(standing)
+
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        """Seconds of an iteration of each, at the rates at which they get steady."""
+        standings = [self._standing(each.job, each.grant, each.placement) for each in together]
+        order = sorted(range(len(together)), key=lambda number: repr(standings[number]))
+        known = tuple(standing for number in order if (standing := standings[number]) is not None)
+        assert len(known) == len(together), "jobs that send nothing share nothing"
+        seconds = dict(zip(order, self._rates(known), strict=True))
+        return [seconds[number] for number in range(len(together))]
+
+    def work(self, job: Job, grant: Grant, placement: Placement) -> Work | None:
+        """What an iteration computes; None of a job that has no model."""
+        traffic = self._traffic(job.workload, grant, placement)
+        if traffic is None:
+            return None
+        busy_s = sum(span.compute_s * span.times for span in traffic.spans)
+        return Work(flops=traffic.flops, busy_device_s=busy_s * traffic.devices)
+
+    def _standing(self, job: Job, grant: Grant, placement: Placement) -> _Standing | None:
+        """What the job's part of the network depends on; None where it sends nothing from node to node."""
+        if len(grant.parts) != 1 or job.workload.logged_devices is not None:
+            return None
+        pool = grant.parts[0][0]
+        return None if len(placement[pool]) == 1 else (job.workload, pool, placement[pool], grant.stages)
+
+    def _traffic(self, workload: Workload, grant: Grant, placement: Placement) -> Traffic | None:
+        key = self.prices.key(workload, grant, placement)
+        if key is not None:
+            if key not in self._traffics:
+                evaluation = self.prices.evaluated(key, placement)
+                rate = self.prices.pools[key[1]].nics_bytes_per_s
+                self._traffics[key] = traffic_of_cell(self.prices.seated(key, placement), evaluation, rate)
+            return self._traffics[key]
+        if workload.logged_devices is not None:
+            return None
+        return self._traffic_on_a_node(workload, grant)
+
+    def _traffic_on_a_node(self, workload: Workload, grant: Grant) -> Traffic | None:
+        pool, devices = grant.parts[0]
+        options = self.prices.cells.options(workload, pool, devices)
+        option = next((option for option in options if grant.stages in (None, option.stages)), None)
+        if option is None:
+            return None
+        cell = (workload, pool, devices, option.stages)
+        if cell not in self._traffics:
+            estimate = self.prices.cells.estimate(*cell)
+            assert isinstance(estimate, CellEstimate), f"a Cell that fits: {estimate}"
+            rate = self.prices.pools[pool].nics_bytes_per_s
+            self._traffics[cell] = traffic_of_cell(estimate.setup, estimate.evaluation, rate)
+        return self._traffics[cell]
+
+    def _pack(self, standing: _Standing) -> Packed | None:
+        """The job as the player takes it; None where it sends nothing."""
+        workload, pool, pieces, stages = standing
+        devices = sum(mask.bit_count() for _, mask in pieces)
+        grant, placement = Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
+        key = self.prices.key(workload, grant, placement)
+        traffic = self._traffic(workload, grant, placement)
+        if key is None or traffic is None:
+            return None
+        seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
+        # Jobs that share a NIC have other queue pairs on it, whoever they are.
+        seed = crc32(repr((self.seed, pool, pieces)).encode())
+        return pack(playing_of(traffic, seats, self.fabric, seed=seed))
+
+    def _links_of(self, standing: _Standing) -> Mapping[str, int]:
+        packed = self._packed(standing)
+        return {} if packed is None else {f"link {link}": 1 for link in packed.links.tolist()}
+
+    def _play(self, standings: tuple[_Standing, ...]) -> tuple[float, ...]:
+        packed = [job for standing in standings if (job := self._packed(standing)) is not None]
+        names = [repr(standing[1:3]) for standing in standings]
+        played = play(packed, self.fabric.links.bytes_per_s, settings=self.player, names=names)
+        return tuple(job.seconds for job in played.jobs)

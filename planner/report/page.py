@@ -1,0 +1,83 @@
+"""A page as one HTML file: templates filled in, with all that it needs inside."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from planner.report.records import Page
+from planner.shared.version import VERSION
+from profiles.errors import InputError
+from profiles.files import check_folder, write_atomically
+
+HERE = Path(__file__).parent
+SCRIPTS = ("vendored/vega.min.js", "vendored/vega-lite.min.js", "templates/page.js")
+
+
+def check_report(path: Path, *, where: str) -> None:
+    """Raise InputError, of the option --report of the command `where`, for a name that is not a page's, or where there
+    is no such folder or no Jinja2."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(where=where, key="--report", found=path, expected="a file name that ends in .html")
+    check_folder(path, where=where, key="--report")
+    if find_spec("jinja2") is None:
+        expected = "it to be there: pip install 'cellplan[report]'"
+        raise InputError(where=where, key="--report", found="no Jinja2 in this Python", expected=expected)
+
+
+def save_page(page: Page, path: Path) -> None:
+    """Write the page into the file at `path`, whole or not at all."""
+    write_atomically(path, page_html(page))
+
+
+def page_html(page: Page) -> str:
+    """Return the text of the page: the same for the same page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template("page.html.jinja")
+    return template.render(
+        page=page,
+        version=VERSION,
+        style=_text("templates/style.css"),
+        scripts=[_text(name) for name in SCRIPTS],
+        answer=pack_answer(page.answer),
+        kind_of=lambda part: type(part).__name__,
+        json=_json_in_script,
+    )
+
+
+def pack_answer(answer: Any) -> str:
+    """Return what a command prints with --json as the page carries it: compressed, in letters."""
+    return base64.b64encode(gzip.compress(json.dumps(answer, allow_nan=False).encode("utf-8"), mtime=0)).decode("ascii")
+
+
+def unpack_answer(html: str) -> Any:
+    """Return the answer that a page carries."""
+    _, _, after = html.partition('<script type="text/plain" id="answer">')
+    return json.loads(gzip.decompress(base64.b64decode(after.partition("</script>")[0])))
+
+
+def _json_in_script(value: Any) -> Any:
+    """JSON that ends no script and opens no comment."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+@lru_cache(maxsize=8)
+def _text(name: str) -> str:
+    """A file of ours or a vendored one, without the name of a map that is not there."""
+    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL="))

@@ -1,0 +1,115 @@
+"use strict";
+(function () {
+  const root = document.documentElement;
+  const button = document.getElementById("theme");
+  const prefers = window.matchMedia("(prefers-color-scheme: dark)");
+  const charts = Array.from(document.querySelectorAll(".chart"));
+  let chosen = null;
+  let views = [];
+
+  function value(name) {
+    return getComputedStyle(root).getPropertyValue(name).trim();
+  }
+
+  function config() {
+    const ink = value("--ink"), faint = value("--faint"), line = value("--line");
+    const font = "system-ui, -apple-system, 'Segoe UI', Arial, sans-serif";
+    return {
+      background: null, font: font,
+      view: { stroke: line },
+      axis: { labelColor: ink, titleColor: faint, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontWeight: "normal" },
+      legend: { labelColor: ink, titleColor: faint, orient: "bottom", labelLimit: 260, labelFontSize: 12 },
+      rule: { color: ink }, text: { color: ink },
+    };
+  }
+
+  function draw() {
+    views.forEach((view) => view.finalize());
+    views = charts.map((place) => {
+      const text = place.nextElementSibling.textContent;
+      const spec = Object.assign(JSON.parse(text), { config: config(), autosize: { type: "fit-x", contains: "padding" } });
+      const narrow = place.clientWidth < 560;
+      if (narrow) {
+        spec.config.legend.columns = 1;
+        spec.config.axis.labelLimit = 120;
+      }
+      const view = new vega.View(vega.parse(vegaLite.compile(spec).spec), { renderer: "svg", container: place, hover: true });
+      view.tooltip(new Tooltip(place).show);
+      view.run();
+      return view;
+    });
+  }
+
+  function Tooltip(place) {
+    this.show = function (handler, event, item, text) {
+      const old = document.getElementById("tip");
+      if (old) old.remove();
+      if (text === null || text === undefined || text === "") return;
+      const tip = document.createElement("div");
+      tip.id = "tip";
+      tip.setAttribute("role", "tooltip");
+      const pairs = typeof text === "object" ? Object.entries(text) : [["", text]];
+      pairs.forEach(([name, shown]) => {
+        const row = document.createElement("div");
+        row.textContent = name ? name + ": " + shown : String(shown);
+        tip.appendChild(row);
+      });
+      tip.style.cssText = "position:fixed;pointer-events:none;max-width:22rem;padding:.3rem .6rem;font-size:.85rem;border-radius:4px;background:" + value("--card") + ";color:" + value("--ink") + ";border:1px solid " + value("--line");
+      document.body.appendChild(tip);
+      const box = tip.getBoundingClientRect();
+      tip.style.left = Math.max(4, Math.min(event.clientX + 12, innerWidth - box.width - 4)) + "px";
+      tip.style.top = Math.max(4, Math.min(event.clientY + 12, innerHeight - box.height - 4)) + "px";
+    };
+  }
+
+  function dress() {
+    const dark = chosen === null ? prefers.matches : chosen;
+    root.dataset.theme = dark ? "dark" : "light";
+    button.textContent = dark ? "Light" : "Dark";
+    button.setAttribute("aria-pressed", String(dark));
+    draw();
+  }
+
+  let width = innerWidth;
+  let waiting = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 100);
+  });
+  prefers.addEventListener("change", dress);
+  button.addEventListener("click", () => {
+    chosen = root.dataset.theme !== "dark";
+    dress();
+  });
+
+  document.querySelectorAll(".copy").forEach((copy) => {
+    copy.addEventListener("click", async () => {
+      const text = copy.parentElement.querySelector("code").textContent;
+      try {
+        await navigator.clipboard.writeText(text);
+      } catch {
+        const range = document.createRange();
+        range.selectNodeContents(copy.parentElement.querySelector("code"));
+        getSelection().removeAllRanges();
+        getSelection().addRange(range);
+        document.execCommand("copy");
+      }
+      copy.textContent = "Copied";
+      setTimeout(() => (copy.textContent = "Copy"), 1500);
+    });
+  });
+
+  document.getElementById("save").addEventListener("click", async () => {
+    const packed = Uint8Array.from(atob(document.getElementById("answer").textContent.trim()), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await new Response(stream).blob());
+    link.download = "cellplan.json";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  });
+
+  dress();
+})();
