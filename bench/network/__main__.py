@@ -1,5 +1,7 @@
 """The network between nodes: what Crux observed beside ours, a cluster's two weeks played, how fast ways are found.
 
+    python -m bench.network counters [--series 200] [--jitter 0.01]
+    python -m bench.network events [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network speed [--runs 3]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
@@ -14,10 +16,12 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import lingjun, observations, speed
+from bench.network import counters, events, lingjun, observations, speed
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "counters": counters.main,
+    "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
     "speed": speed.main,

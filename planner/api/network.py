@@ -1,4 +1,4 @@
-"""The network between nodes: its switches and cables."""
+"""The network between nodes: its switches and cables, and the jobs that meet on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.shared.options.call import takes
+from planner.shared.options.contention import ContentionOptions
 from planner.shared.options.network import NetworkShowOptions
+from planner.shared.options.network_measure import NetworkMeasureOptions
 from planner.shared.options.network_paths import NetworkPathsOptions, NetworkProbeOptions
 
 
@@ -32,6 +34,45 @@ def network_show(options: NetworkShowOptions) -> dict[str, Any]:
         "links_between_sites": [{**asdict(link), "between": list(link.between)} for link in cluster.site_links],
         "notes": list(cluster.notes),
         "output": None if options.output is None else str(options.output),
+    }
+
+
+@takes(ContentionOptions)
+def contention(options: ContentionOptions) -> dict[str, Any]:
+    """Return what becomes of the jobs of a file on a cluster: seconds of an iteration alone and beside the others, who
+    slows whom on which links, how busy links and GPUs are. `running` says where those sit that name no hosts; `seeds`
+    hashes of the switches are played, one run each; compute times vary by the share `jitter`; `model` is what moves as
+    one. `timeline` and `plot` are files to write. InputError for jobs that cannot sit so; NothingFits for one that
+    cannot communicate."""
+    from estimator.network.fabric import fabric_of
+    from planner.many_jobs.contention.contending import contend
+    from planner.many_jobs.contention.describing import describe
+    from planner.many_jobs.contention.jobs_file import read_jobs
+    from planner.many_jobs.contention.pictures import check_timeline, draw_links, save_timeline
+    from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
+    from planner.shared.inputs import load_any_place
+    from planner.shared.pictures import picture_format
+    from profiles.files import write_atomically
+
+    if options.timeline is not None:
+        check_timeline(options.timeline)
+    form = None if options.plot is None else picture_format(options.plot, where="contention")
+    cluster = load_any_place(options.cluster)
+    seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
+    jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
+    found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
+    if options.timeline is not None:
+        save_timeline(options.timeline, found)
+    if options.plot is not None and form is not None:
+        write_atomically(options.plot, draw_links(found, form))
+    return {
+        "cluster": cluster.text,
+        **describe(found, len(cluster.slots)),
+        "seeds": options.seeds,
+        "jitter": options.jitter,
+        "notes": [*cluster.notes, *seated.notes],
+        "timeline": None if options.timeline is None else str(options.timeline),
+        "plot": None if options.plot is None else str(options.plot),
     }
 
 
@@ -85,3 +126,13 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
     if options.output is not None:
         write_atomically(options.output, yaml_text(describe_cluster(known)))
     return {**answer, "output": None if options.output is None else str(options.output)}
+
+
+@takes(NetworkMeasureOptions)
+def network_measure(options: NetworkMeasureOptions) -> dict[str, Any]:
+    """Return what counters by time say of a job's iteration: its length, the bytes that it sends, after how much of its
+    compute it begins to, and the lengths that it could have as well. InputError for a file without such counters, and
+    for fewer than two iterations."""
+    from planner.shared.network_measure import describe_measured
+
+    return describe_measured(options.counters)

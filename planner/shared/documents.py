@@ -35,8 +35,8 @@ NOTHING: Mapping[str, Mapping[str, Any]] = {
 COMMANDS: tuple[str, ...] = (
     "models list", "models show", "hardware list", "hardware show", "hardware topology", "profile", "comm measure",
     "comm fit", "comm show", "estimate", "plan", "place", "export", "run", "validate", "jct train", "jct predict",
-    "jct evaluate", "simulate", "network show", "network paths", "network probe",
-    "profiles export", "profiles import", "profiles show",
+    "jct evaluate", "simulate", "network show", "network paths", "network probe", "network measure",
+    "contention", "profiles export", "profiles import", "profiles show",
 )  # fmt: skip
 """By the words that they are asked by: the names of their answers."""
 
