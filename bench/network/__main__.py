@@ -1,8 +1,9 @@
-"""The network between nodes: what Crux observed beside ours, and a cluster's two weeks played.
+"""The network between nodes: what Crux observed beside ours, a cluster's two weeks played, how fast ways are found.
 
     python -m bench.network counters [--series 200] [--jitter 0.01]
     python -m bench.network events [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
+    python -m bench.network speed [--runs 3]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
 
 DIR holds `traces/crux_lingjun2023.csv.gz`. Each command says at its beginning what it takes and what is ours of it.
@@ -15,7 +16,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import counters, events, lingjun, observations
+from bench.network import counters, events, lingjun, observations, speed
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -23,6 +24,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
+    "speed": speed.main,
 }
 
 

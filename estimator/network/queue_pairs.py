@@ -49,13 +49,10 @@ class Connections:
         return len(self.sizes)
 
 
-def connections_of(
-    exchange: Exchange, seats: Sequence[Seat], fabric: Fabric, *, seed: int = 0, algorithm: Algorithm | None = None
-) -> Connections:
+def connections_of(exchange: Exchange, seats: Sequence[Seat], fabric: Fabric, *, seed: int = 0) -> Connections:
     """Return the queue pairs of one exchange of a job whose rank r sits on `seats[r]`.
 
     `seed` draws where NICs begin to number queue pairs, out of which source ports follow: another for another job.
-    `algorithm` names the ring or the tree of an all_reduce (None: ring).
 
     Raises:
         ValueError: a rank without a seat, a seat that there is not, a node without a NIC that has to send, or an
@@ -66,7 +63,7 @@ def connections_of(
         if exchange.op in ("send_recv", "all_to_all"):
             parts.append(_direct(exchange, group, seats, fabric))
         else:
-            parts.append(_by_channel(exchange, group, seats, fabric, algorithm))
+            parts.append(_by_channel(exchange, group, seats, fabric))
     senders, receivers, sizes = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else _NONE
     sources, destinations = fabric.nic_of_device[senders], fabric.nic_of_device[receivers]
     if (np.minimum(sources, destinations) < 0).any():
@@ -118,9 +115,7 @@ def _direct(exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fab
     return devices[sender], devices[receiver], np.full(len(sender), size)
 
 
-def _by_channel(
-    exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fabric: Fabric, algorithm: Algorithm | None
-) -> _Sent:
+def _by_channel(exchange: Exchange, group: Sequence[int], seats: Sequence[Seat], fabric: Fabric) -> _Sent:
     """Rings or trees over the boxes of a group, one for each channel."""
     inside: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for rank in group:
@@ -130,7 +125,7 @@ def _by_channel(
         return _NONE
     channels = max(len(by_nic) for by_nic in inside.values())
     table = np.array([_stretched([by_nic[nic] for nic in sorted(by_nic)], channels) for by_nic in inside.values()])
-    edges, share = box_edges(algorithm or ALGORITHM_OF[exchange.op], exchange.op, len(group), len(inside))
+    edges, share = box_edges(exchange.algorithm or ALGORITHM_OF[exchange.op], exchange.op, len(group), len(inside))
     sizes = np.repeat(share * exchange.size_bytes / channels, channels)
     return table[edges[:, 0]].ravel(), table[edges[:, 1]].ravel(), sizes
 

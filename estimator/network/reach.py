@@ -7,6 +7,7 @@ Multi-Source Graph Traversal" (Then et al., VLDB 2014).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,9 +98,27 @@ def _spread(graph: Graph, fresh: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def ways_on(graph: Graph, hops: Hops, keys: Integers, states: Integers) -> tuple[Integers, Integers]:
     """Return, for packets to `keys` (rows of `hops`) at `states`, each above 0 away, the edges of the graph that lead
     nearer, one packet's after the other's, and where each one's begin."""
-    first, counts = graph.begins[states], graph.begins[states + 1] - graph.begins[states]
+    counts = graph.begins[states + 1] - graph.begins[states]
+    # In parts that stay in the processor's cache: a packet looks at all cables of its switch.
+    parts = np.searchsorted(np.cumsum(counts), np.arange(0, counts.sum(), EDGES_AT_ONCE))
+    bounds = np.unique(np.concatenate([parts, [0, len(states)]]))
+    nearer, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for start, end in pairwise(bounds.tolist()):
+        edges, own = _nearer(graph, hops, keys[start:end], states[start:end], counts[start:end])
+        nearer.append(edges)
+        found.append(own)
+    return np.concatenate(nearer), np.concatenate([[0], np.cumsum(np.concatenate(found))])
+
+
+EDGES_AT_ONCE = 1 << 17
+"""So many edges are looked at together, and those of one packet more."""
+
+
+def _nearer(graph: Graph, hops: Hops, keys: Integers, states: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    """The edges that lead nearer, and how many of them each packet has."""
     begins = np.cumsum(counts) - counts
-    edges = np.arange(counts.sum()) + np.repeat(first - begins, counts)
-    packet = np.repeat(np.arange(len(states)), counts)
-    nearer = hops[keys[packet], graph.heads[edges]] == hops[keys, states][packet] - 1
-    return edges[nearer], np.searchsorted(packet[nearer], np.arange(len(states) + 1))
+    edges = np.arange(counts.sum()) + np.repeat(graph.begins[states] - begins, counts)
+    row = keys * graph.states
+    distances = hops.ravel()
+    nearer = distances[np.repeat(row, counts) + graph.heads[edges]] == np.repeat(distances[row + states] - 1, counts)
+    return edges[nearer], np.add.reduceat(nearer, begins, dtype=np.int64)

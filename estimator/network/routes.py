@@ -24,7 +24,8 @@ from profiles.routing import Routing
 __all__ = ["Flow", "Flows", "Loads", "NoWayError", "Routing", "load_links", "route"]
 
 MOST_DISTANCES = 1 << 26
-"""So many distances are held at once; of more destinations some come after the others."""
+"""So many distances are held at once, an eighth of packets that are sprayed, which are at many switches each; of more
+destinations some come after the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +106,14 @@ def load_links(
         for of, link in torus_steps(links, flows.sources, flows.destinations):
             taken.append((owners[of], link, amounts[of]))
     else:
-        taken += _through_switches(links, routing, flows, amounts, owners)
+        # Summed hop by hop: what is sprayed is on many more links than there are connections.
+        hops = _through_switches(links, routing, flows, amounts, owners)
+        taken += [_entries(_summed([hop], links.count)) for hop in hops]
     return _summed(taken, links.count)
+
+
+def _entries(loads: Loads) -> tuple[Integers, Integers, Floats]:
+    return loads.owners, loads.links, loads.amounts
 
 
 def _summed(taken: list[tuple[Integers, Integers, Floats]], link_count: int) -> Loads:
@@ -129,7 +136,7 @@ def _through_switches(
     """Owners, links and amounts of each hop."""
     graph = switch_graph(links, up_down=routing.kind == "infiniband")
     ends = Destinations(links, flows.destinations)
-    most = max(1, MOST_DISTANCES // max(graph.states, 1))
+    most = max(1, (MOST_DISTANCES >> (3 if routing.kind == "spray" else 0)) // max(graph.states, 1))
     for start in range(0, len(ends.switches), most):
         hops = hops_to(graph, ends.switches[start : start + most])
         here = np.flatnonzero((ends.keys >= start) & (ends.keys < start + most))

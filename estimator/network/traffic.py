@@ -6,6 +6,8 @@ ends when both are done. So communication that blocks begins where the compute e
 
 from __future__ import annotations
 
+from typing import Literal
+
 from profiles.records import dataclass
 from profiles.vocabulary import Axis, CollectiveOp
 
@@ -18,6 +20,7 @@ class Exchange:
     from 0, in the order in which the collective goes through them; of send_recv each is sender and receiver. `alone_s`
     is what one of them takes of this job alone, by the estimate, its latency included. Those `beside` it begin with
     each of them, and it has ended when all have: two axes that send at the same time, both ways of a boundary.
+    `algorithm`: that of an all_reduce over nodes, ring or tree; None: ring.
     """
 
     axis: Axis
@@ -28,6 +31,7 @@ class Exchange:
     latency_s: float = 0.0
     times: int = 1
     beside: tuple[Exchange, ...] = ()
+    algorithm: Literal["ring", "tree"] | None = None
 
     @property
     def together_s(self) -> float:

@@ -101,7 +101,7 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
     rising time to live, port by port, until all equal ways have been seen, or traces of other tools are read. `output`
     is a file for the cluster file that knows them. InputError for hosts and hops that the cluster has not, MachineError
     where nobody answers or this machine cannot send."""
-    from estimator.network.probing.sockets import Probing
+    from estimator.network.probing.sockets import Probing, resolve
     from planner.shared import network_probe as probing
     from planner.shared.inputs import load_any_place
     from profiles.cluster_description import describe_cluster
@@ -115,8 +115,10 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
         traces = iter(probing.read_reports(options.read))
     else:
         sent = Probing(
-            address=options.address or probing.destination_address(cluster, options.destination),
-            source_address=options.source_address or "",
+            address=resolve(options.address, key="--address")
+            if options.address
+            else probing.destination_address(cluster, options.destination),
+            source_address=resolve(options.source_address, key="--source-address") if options.source_address else "",
             port=options.destination_port,
             wait_s=options.wait_s,
         )

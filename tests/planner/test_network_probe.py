@@ -107,6 +107,13 @@ def test_probes_that_cannot_be(
     assert part in (failure["expected"] or "")
 
 
+@pytest.mark.parametrize("option", ["--address", "--source-address"])
+def test_addresses_that_are_none(option: str, cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpu5", "--source", "gpu1", "--address", "127.0.0.1", option, "999.1.1.1"]
+    assert main(["network", "probe", cluster, *words, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["failure"]["key"] == option
+
+
 def test_a_torus_has_no_ways_that_ports_choose(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     torus = CLUSTER.split("      routing:")[0].replace(
         "{kind: clos2, leaves: 2, spines: 2, cables: 4}", "{kind: torus, dimensions: [2, 4]}"

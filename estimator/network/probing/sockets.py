@@ -39,13 +39,13 @@ class Probing:
     silent: int = 3
 
 
-def resolve(host: str) -> str:
-    """Return the IPv4 address of a host. Raise InputError where it has none."""
+def resolve(host: str, *, key: str = "HOST") -> str:
+    """Return the IPv4 address of a host. Raise InputError about `key` where it has none."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0])
     except (OSError, UnicodeError) as error:
-        expected = "an IPv4 address, or a name that this machine can resolve"
-        raise InputError(where="network probe", key="HOST", found=f"{host!r} ({error})", expected=expected) from None
+        expected = "a name that this machine can resolve, or its address (--address, or fabric.routing.addresses)"
+        raise InputError(where="network probe", key=key, found=f"{host!r} ({error})", expected=expected) from None
 
 
 def trace(probing: Probing, source_port: int) -> Trace | None:
@@ -59,6 +59,11 @@ def trace(probing: Probing, source_port: int) -> Trace | None:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return None
+            if error.errno == errno.EADDRNOTAVAIL:
+                found, expected = probing.source_address, "an address of this machine"
+                raise InputError(
+                    where="network probe", key="--source-address", found=found, expected=expected
+                ) from None
             raise _cannot(probing, error) from error
         sender.setblocking(False)
         hops: list[tuple[str, ...]] = []

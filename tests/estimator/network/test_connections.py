@@ -70,7 +70,8 @@ def test_bytes_between_nodes_are_those_of_the_phases(seed: int) -> None:
 def test_trees_join_nodes_as_their_phases_do(nodes: int) -> None:
     cluster = cluster_of(CLOS2)
     fabric, group = fabric_of(cluster), tuple(range(nodes * 8))
-    pairs = connections_of(exchange_of("all_reduce", group), in_order(cluster, nodes * 8), fabric, algorithm="tree")
+    exchange = replace(exchange_of("all_reduce", group), algorithm="tree")
+    pairs = connections_of(exchange, in_order(cluster, nodes * 8), fabric)
     of = fabric.links.node_of_nic
     sent: Counter[tuple[int, int]] = Counter()
     for source, destination, size in zip(

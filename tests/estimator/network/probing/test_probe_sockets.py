@@ -45,10 +45,15 @@ def test_a_port_that_another_has_is_left_out() -> None:
         assert trace(Probing(address=LOOPBACK), taken.getsockname()[1]) is None
 
 
+def test_an_address_of_another_machine_is_no_source() -> None:
+    with pytest.raises(InputError, match=r"--source-address: found 192\.0\.2\.1"):
+        trace(Probing(address=LOOPBACK, source_address="192.0.2.1"), free_port())
+
+
 def test_names() -> None:
     assert resolve(LOOPBACK) == LOOPBACK
     for name in ("no-such-host.invalid", "a..b", "x" * 300):
-        with pytest.raises(InputError, match="IPv4"):
+        with pytest.raises(InputError, match="can resolve"):
             resolve(name)
 
 
