@@ -1,5 +1,6 @@
 """The network between nodes: what Crux observed beside ours, and a cluster's two weeks played.
 
+    python -m bench.network closed-form [--most 4096] [--bytes 1e9]
     python -m bench.network counters [--series 200] [--jitter 0.01]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
@@ -14,10 +15,11 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import counters, lingjun, observations
+from bench.network import closed_form, counters, lingjun, observations
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "closed-form": closed_form.main,
     "counters": counters.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
