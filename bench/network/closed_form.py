@@ -27,10 +27,10 @@ from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp
 
 WITHIN = 0.02
-WHY = """Trees between two boxes: each sends the other all bytes once; the closed form has every tree send them twice, as
-the busiest box of four or more does: else it would be taken in place of the ring, and published runs on two nodes say
-nothing of that. Boxes with different numbers of ranks (512 ranks in islands of 72: seven of 72 and one of 8): the closed
-form gives the fullest box's bytes to the thinnest box's NICs."""
+WHY = """Trees between two boxes: each sends the other all bytes once; the closed form has every tree send them twice,
+as the busiest box of four or more does: else it would be taken in place of the ring, and published runs on two nodes
+say nothing of that. Boxes with different numbers of ranks (512 ranks in islands of 72: seven of 72 and one of 8): the
+closed form gives the fullest box's bytes to the thinnest box's NICs."""
 FORMS: tuple[tuple[CollectiveOp, str], ...] = (
     ("all_reduce", "ring"),
     ("all_reduce", "tree"),
