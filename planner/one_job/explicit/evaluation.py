@@ -19,7 +19,8 @@ def evaluate_with_store(
 ) -> Evaluation | Infeasible:
     """Return `estimator.pricing.evaluate.evaluate` of `setup` with layer times (of `profiles` alone, where that is a
     framework) and link tables of `store` for the plan's device."""
-    return evaluate(setup, pricing_with_store(setup, store=store, profiles=profiles))
+    pricing = pricing_with_store(setup, store=store, profiles=profiles)
+    return evaluate(setup) if pricing is None else evaluate(setup, pricing)
 
 
 def pricing_with_store(
