@@ -2,6 +2,7 @@
 
     python -m bench.network closed-form [--most 4096] [--bytes 1e9]
     python -m bench.network counters [--series 200] [--jitter 0.01]
+    python -m bench.network events [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
 
@@ -15,12 +16,13 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import closed_form, counters, lingjun, observations
+from bench.network import closed_form, counters, events, lingjun, observations
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "closed-form": closed_form.main,
     "counters": counters.main,
+    "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
 }

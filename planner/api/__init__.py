@@ -23,7 +23,7 @@ from planner.api.measured import (
     profiles_import,
     profiles_show,
 )
-from planner.api.network import network_measure, network_paths, network_show
+from planner.api.network import contention, network_measure, network_paths, network_probe, network_show
 from planner.api.one_job import (
     afford,
     compare,
@@ -47,6 +47,7 @@ __all__ = (
     "comm_measure",
     "comm_show",
     "compare",
+    "contention",
     "describe_failure",
     "estimate",
     "export",
@@ -63,6 +64,7 @@ __all__ = (
     "models_show",
     "network_measure",
     "network_paths",
+    "network_probe",
     "network_show",
     "place",
     "plan",

@@ -1,4 +1,4 @@
-"""The network between nodes: its switches and cables."""
+"""The network between nodes: its switches and cables, and the jobs that meet on it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from planner.shared.options.call import takes
+from planner.shared.options.contention import ContentionOptions
 from planner.shared.options.network import NetworkShowOptions
 from planner.shared.options.network_measure import NetworkMeasureOptions
-from planner.shared.options.network_paths import NetworkPathsOptions
+from planner.shared.options.network_paths import NetworkPathsOptions, NetworkProbeOptions
 
 
 @takes(NetworkShowOptions)
@@ -36,6 +37,45 @@ def network_show(options: NetworkShowOptions) -> dict[str, Any]:
     }
 
 
+@takes(ContentionOptions)
+def contention(options: ContentionOptions) -> dict[str, Any]:
+    """Return what becomes of the jobs of a file on a cluster: seconds of an iteration alone and beside the others, who
+    slows whom on which links, how busy links and GPUs are. `running` says where those sit that name no hosts; `seeds`
+    hashes of the switches are played, one run each; compute times vary by the share `jitter`; `model` is what moves as
+    one. `timeline` and `plot` are files to write. InputError for jobs that cannot sit so; NothingFits for one that
+    cannot communicate."""
+    from estimator.network.fabric import fabric_of
+    from planner.many_jobs.contention.contending import contend
+    from planner.many_jobs.contention.describing import describe
+    from planner.many_jobs.contention.jobs_file import read_jobs
+    from planner.many_jobs.contention.pictures import check_timeline, draw_links, save_timeline
+    from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
+    from planner.shared.inputs import load_any_place
+    from planner.shared.pictures import picture_format
+    from profiles.files import write_atomically
+
+    if options.timeline is not None:
+        check_timeline(options.timeline)
+    form = None if options.plot is None else picture_format(options.plot, where="contention")
+    cluster = load_any_place(options.cluster)
+    seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
+    jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
+    found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
+    if options.timeline is not None:
+        save_timeline(options.timeline, found)
+    if options.plot is not None and form is not None:
+        write_atomically(options.plot, draw_links(found, form))
+    return {
+        "cluster": cluster.text,
+        **describe(found, len(cluster.slots)),
+        "seeds": options.seeds,
+        "jitter": options.jitter,
+        "notes": [*cluster.notes, *seated.notes],
+        "timeline": None if options.timeline is None else str(options.timeline),
+        "plot": None if options.plot is None else str(options.plot),
+    }
+
+
 @takes(NetworkPathsOptions)
 def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
     """Return the ways from a node of a cluster to another, those that are known first: the switches and links of each,
@@ -53,6 +93,39 @@ def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
         hash=options.hash,
         seed=options.seed,
     )
+
+
+@takes(NetworkProbeOptions)
+def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
+    """Return which UDP source ports take which way from this machine to a node of a cluster: packets are sent with
+    rising time to live, port by port, until all equal ways have been seen, or traces of other tools are read. `output`
+    is a file for the cluster file that knows them. InputError for hosts and hops that the cluster has not, MachineError
+    where nobody answers or this machine cannot send."""
+    from estimator.network.probing.sockets import Probing
+    from planner.shared import network_probe as probing
+    from planner.shared.inputs import load_any_place
+    from profiles.cluster_description import describe_cluster
+    from profiles.files import write_atomically
+    from profiles.yaml_files import yaml_text
+
+    cluster = load_any_place(options.cluster)
+    hosts = (options.source or probing.own_host(), options.destination)
+    request = probing.ProbeRequest(hosts=hosts, nics=options.nics, confidence=options.confidence)
+    if options.read:
+        traces = iter(probing.read_reports(options.read))
+    else:
+        sent = Probing(
+            address=options.address or probing.destination_address(cluster, options.destination),
+            source_address=options.source_address or "",
+            port=options.destination_port,
+            wait_s=options.wait_s,
+        )
+        first, last = options.port_range
+        traces = probing.sent_traces(sent, range(first, min(last, first + options.most - 1) + 1))
+    answer, known = probing.probe(cluster, request, traces, read=bool(options.read))
+    if options.output is not None:
+        write_atomically(options.output, yaml_text(describe_cluster(known)))
+    return {**answer, "output": None if options.output is None else str(options.output)}
 
 
 @takes(NetworkMeasureOptions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def test_wrong_words_are_answered_in_one_line(
 def test_help_lists_the_commands_and_version_is_the_distribution_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"    {name} " in shown for name in cli.COMMANDS)
+    assert set(re.findall(r"^    (\w+)\b", shown, re.MULTILINE)) >= set(cli.COMMANDS)
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"cellplan {metadata.version('cellplan')}\n"
 

@@ -25,13 +25,18 @@ def can_compile() -> bool:
 
 @cache
 def compiled_advance() -> Advance:
-    """Return `events.advance`, compiled. Raise ImportError without numba."""
+    """Return `events.advance`, compiled: without counting references, since nothing is made in it; each count of each
+    array would be most of the time. Raise ImportError without numba."""
     import numba
     from numba.extending import register_jitable
 
     for helper in (*paces.HELPERS, *steadiness.HELPERS, *events.HELPERS, events.advance):
         register_jitable(_nrt=False, error_model="numpy")(helper)
-    advance: Advance = numba.njit(cache=True, _nrt=False, error_model="numpy")(_with_key(_contents()))
+    loop = _with_key(_contents())
+    try:
+        advance: Advance = numba.njit(cache=True, _nrt=False, error_model="numpy")(loop)
+    except RuntimeError:  # numba finds no folder that it may write into
+        advance = numba.njit(_nrt=False, error_model="numpy")(loop)
     return advance
 
 

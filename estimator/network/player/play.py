@@ -134,13 +134,13 @@ class _PartPlayed:
     def __init__(
         self, part: Part, packed: Sequence[Packed], names: Sequence[str], bytes_per_s: Floats, settings: Settings
     ) -> None:
-        alone = len(part.jobs) == 1 and not any(mover.way for of in part.movers[0] for mover in of)
+        alone = len(part.jobs) == 1
         self._exact, self._settings, self._part = settings.exact and not alone, settings, part
         # What meets nobody takes in the mean what it takes without jitter.
         watch = Watch(
             jitter=0.0 if alone else settings.jitter,
             seed=settings.seed,
-            window=0 if self._exact else settings.window,
+            window=0 if self._exact or alone else settings.window,
             most_windows=settings.most_windows,
             tolerance=settings.tolerance,
             compares=not self._exact and (alone or settings.jitter == 0),

@@ -11,6 +11,7 @@ from estimator.network.player.folding import FoldedMover, Part
 from estimator.network.player.jitter import DRAWS, factors
 from estimator.network.player.packing import Floats, Integers, Packed
 from estimator.network.player.score import Score
+from estimator.network.player.shortening import shorten
 from profiles.records import dataclass
 
 
@@ -31,41 +32,44 @@ class Watch:
 def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes_per_s: Floats, watch: Watch) -> Score:
     """Return the arrays of a part, its jobs from 0 in the part's order. `packed` and `names` are of all jobs."""
     jobs = [packed[job] for job in part.jobs]
-    transfers = [transfer for of_job in part.movers for transfer in of_job]
-    movers = [mover for transfer in transfers for mover in transfer]
-    links = sorted({link for mover in movers for link, _ in mover.way})
+    steps_of = [shorten(job, movers, watch.jitter) for job, movers in zip(jobs, part.movers, strict=True)]
+    steps = [step for of_job in steps_of for step in of_job]
+    transfers = [transfer for step in steps for transfer in step.transfers]
+    movers = [mover for transfer in transfers for mover in transfer.movers]
+    entries = [entry for mover in movers for entry in mover.way]
+    links = sorted({link for link, _ in entries})
     number = {link: place for place, link in enumerate(links)}
-    mover_job = np.repeat(np.arange(len(jobs)), [sum(map(len, of_job)) for of_job in part.movers])
-    entry_count = np.array([len(mover.way) for mover in movers], dtype=np.int64)
+    movers_of = [sum(len(each.movers) for step in of_job for each in step.transfers) for of_job in steps_of]
+    mover_job = np.repeat(np.arange(len(jobs)), movers_of)
+    entry_count = _whole([len(mover.way) for mover in movers])
     playings = [job.playing for job in jobs]
-    starts_s = np.array([each.starts_s for each in playings], dtype=np.float64)
     order = sorted(range(len(jobs)), key=lambda job: (playings[job].starts_s, names[part.jobs[job]], job))
     draws = [factors(names[job], watch.seed, watch.jitter) if watch.jitter else np.ones(1) for job in part.jobs]
     return Score(
-        step_first=_firsts([len(job.step_times) for job in jobs]),
-        compute_s=_joined(jobs, "step_compute_s"),
-        begins_s=_joined(jobs, "step_begins_s"),
-        step_times=_joined(jobs, "step_times"),
-        transfer_first=_firsts(_joined(jobs, "transfer_count")),
-        latency_s=_joined(jobs, "transfer_latency_s"),
-        transfer_times=_joined(jobs, "transfer_times"),
-        mover_first=_firsts([len(transfer) for transfer in transfers]),
-        seconds=np.array([mover.seconds for mover in movers], dtype=np.float64),
-        most=np.array([mover.most for mover in movers], dtype=np.float64),
-        weight=np.array([each.weight for each in playings], dtype=np.float64)[mover_job],
-        level=np.array([mover.level for mover in movers], dtype=np.int64),
+        step_first=_firsts([len(of_job) for of_job in steps_of]),
+        compute_s=_real([step.compute_s for step in steps]),
+        begins_s=_real([step.begins_s for step in steps]),
+        step_times=_whole([step.times for step in steps]),
+        transfer_first=_firsts([len(step.transfers) for step in steps]),
+        latency_s=_real([transfer.latency_s for transfer in transfers]),
+        transfer_times=_whole([transfer.times for transfer in transfers]),
+        mover_first=_firsts([len(transfer.movers) for transfer in transfers]),
+        seconds=_real([mover.seconds for mover in movers]),
+        most=_real([mover.most for mover in movers]),
+        weight=_real([each.weight for each in playings])[mover_job],
+        level=_whole([mover.level for mover in movers]),
         mover_job=mover_job,
         entry_first=_firsts(entry_count),
-        entry_link=np.array([number[link] for mover in movers for link, _ in mover.way], dtype=np.int64),
-        entry_amount=np.array([amount for mover in movers for _, amount in mover.way], dtype=np.float64),
+        entry_link=_whole([number[link] for link, _ in entries]),
+        entry_amount=_real([amount for _, amount in entries]),
         entry_mover=np.repeat(np.arange(len(movers)), entry_count),
-        bytes_per_s=np.asarray(bytes_per_s[np.array(links, dtype=np.int64)], dtype=np.float64),
+        bytes_per_s=np.asarray(bytes_per_s[_whole(links)], dtype=np.float64),
         room_first=_firsts(_room(part.movers, number)),
-        starts_s=starts_s,
-        idle_s=np.array([each.idle_s for each in playings], dtype=np.float64),
-        iterations=np.array([-1.0 if each.iterations is None else each.iterations for each in playings]),
-        lasts_s=np.array([job.lasts_s for job in jobs]),
-        coming=np.array(order, dtype=np.int64),
+        starts_s=_real([each.starts_s for each in playings]),
+        idle_s=_real([each.idle_s for each in playings]),
+        iterations=_real([-1.0 if each.iterations is None else each.iterations for each in playings]),
+        lasts_s=_real([job.lasts_s for job in jobs]),
+        coming=_whole(order),
         factors=np.concatenate(draws),
         factor_count=np.array([DRAWS if watch.jitter else 1]),
         window=np.array([watch.window]),
@@ -102,5 +106,9 @@ def _firsts(counts: Any) -> Integers:
     return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
 
 
-def _joined(jobs: Sequence[Packed], name: str) -> Any:
-    return np.concatenate([getattr(job, name) for job in jobs])
+def _whole(values: Sequence[int]) -> Integers:
+    return np.array(values, dtype=np.int64)
+
+
+def _real(values: Sequence[float]) -> Floats:
+    return np.array(values, dtype=np.float64)

@@ -132,22 +132,39 @@ def _type_label(node: KubernetesNode) -> str:
     return next((labels[label] for label in TYPE_LABELS if labels.get(label)), "")
 
 
+def running_pods(data: Mapping[str, Any], where: str) -> list[tuple[Pod, int]]:
+    """Return the pods of a List that are bound to a node and have not ended, with the GPUs that each has. InputError
+    names item and key."""
+    pods = [(at, validate(Pod, item, where=at)) for at, item in _of_kind(_items(data, where), "Pod")]
+    return [(pod, sum(_gpus(pod, at).values())) for at, pod in pods if _is_bound(pod)]
+
+
+def _is_bound(pod: Pod) -> bool:
+    return bool(pod.spec.nodeName) and pod.status.phase not in _ENDED
+
+
 def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
-    """GPUs taken by (node, resource). A pod takes what its containers take together, or one init container alone."""
+    """GPUs taken by (node, resource)."""
     taken: Counter[tuple[str, str]] = Counter()
     for at, pod in pods:
-        if not pod.spec.nodeName or pod.status.phase in _ENDED:
-            continue
-        for resource in RESOURCES:
-            first = [
-                (container.restartPolicy, _wanted(container, resource, at))
-                for container in pod.spec.initContainers or ()
-            ]
-            beside = sum(_wanted(container, resource, at) for container in pod.spec.containers)
-            beside += sum(count for policy, count in first if policy == "Always")
-            wanted = max([beside, *(count for _, count in first)])
-            if wanted:
-                taken[pod.spec.nodeName, resource] += wanted
+        if _is_bound(pod):
+            taken.update({(str(pod.spec.nodeName), resource): count for resource, count in _gpus(pod, at).items()})
+    return taken
+
+
+def _gpus(pod: Pod, where: str) -> dict[str, int]:
+    """A pod's GPUs by resource: what its containers take together, or one init container alone."""
+    taken = {}
+    for resource in RESOURCES:
+        first = [
+            (container.restartPolicy, _wanted(container, resource, where))
+            for container in pod.spec.initContainers or ()
+        ]
+        beside = sum(_wanted(container, resource, where) for container in pod.spec.containers)
+        beside += sum(count for policy, count in first if policy == "Always")
+        wanted = max([beside, *(count for _, count in first)])
+        if wanted:
+            taken[resource] = wanted
     return taken
 
 

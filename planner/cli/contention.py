@@ -1,0 +1,92 @@
+"""`cellplan contention`: what jobs on one network lose to each other."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from planner import api
+from planner.cli.actions import Action, add_action
+from planner.cli.output import format_count, format_seconds, print_items, print_notes, print_table
+
+MOST_LINKS = 12
+MOST_SLOWERS = 3
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`contention JOBS --cluster C`."""
+    add_action(parser, Action(api.contention, _print_contention))
+
+
+def _print_contention(found: dict[str, Any], _: Namespace) -> None:
+    rows = [_job_row(job) for job in found["jobs"]]
+    columns = ("job", "devices", "level", "alone", "now", "of runs", "exposed", "GPUs busy")
+    print_table("An iteration of each job (modelled)", columns, rows)
+    print_items([_said_of(job) for job in found["jobs"] if job["slowed_by"] or not job["sent_bytes"]])
+    print()
+    links = [_link_row(link) for link in found["links"][:MOST_LINKS]]
+    if links:
+        more = f" ({len(found['links'])} in all; --json has them)" if len(found["links"]) > MOST_LINKS else ""
+        print_table(f"Links that jobs share, the fullest first{more}", ("link", "carries", "busy", "jobs"), links)
+    _print_utilization(found["utilization"])
+    unstable = [job["id"] for job in found["jobs"] if job["unstable"]]
+    if unstable:
+        shown = f"{2 * found['jitter']:.0%}"
+        print(f"Unstable, moving by more than 5% as compute varies by up to {shown}: {', '.join(unstable)}")
+    unsettled = [job["id"] for job in found["jobs"] if not job["steady"]]
+    if unsettled:
+        print(f"Not settled to one rate in all runs: {', '.join(unsettled)}")
+    print_notes("Assumed:", found["notes"])
+    for name in ("timeline", "plot"):
+        if found[name] is not None:
+            print(f"written to {found[name]}")
+
+
+def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
+    low, high = job["range_s"]
+    same = low == high
+    return (
+        job["id"],
+        f"{job['devices']:,}",
+        f"{job['level']}",
+        format_seconds(job["alone_s"]),
+        _seconds(job["iteration_time_s"]),
+        None if same else f"{_seconds(low)} to {_seconds(high)}",
+        _seconds(job["exposed_communication_s"]),
+        f"{job['gpu_utilization']:.1%}",
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "gets nowhere" if value is None else format_seconds(value)
+
+
+def _said_of(job: dict[str, Any]) -> str:
+    """Who slows a job, or that it cannot be slowed."""
+    if not job["sent_bytes"]:
+        return f"{job['id']} sends nothing over the network"
+    slowers = job["slowed_by"]
+    parts = [
+        f"{each['id']} by {_seconds(each['gained_s'])}" + (f" on {each['links'][0]}" if each["links"] else "")
+        for each in slowers[:MOST_SLOWERS]
+    ]
+    more = [f"{len(slowers) - MOST_SLOWERS} more"] if len(slowers) > MOST_SLOWERS else []
+    return f"{job['id']} is slowed by " + "; ".join([*parts, *more])
+
+
+def _link_row(link: dict[str, Any]) -> tuple[object, ...]:
+    levels = {job["level"] for job in link["jobs"]}
+    jobs = ", ".join(job["id"] + (f" (level {job['level']})" if len(levels) > 1 else "") for job in link["jobs"][:6])
+    more = f" and {len(link['jobs']) - 6} more" if len(link["jobs"]) > 6 else ""
+    return link["name"], format_count(link["bandwidth_bytes_per_s"], "B/s"), f"{link['busy']:.0%}", jobs + more
+
+
+def _print_utilization(figures: dict[str, Any]) -> None:
+    print(
+        f"GPUs busy: {figures['busy_of_held_devices']:.1%} of the time of those that jobs hold (each alone:"
+        f" {figures['busy_of_held_devices_alone']:.1%}), {figures['busy_of_all_devices']:.1%} of all"
+    )
+    if figures["flops_per_s"] is not None:
+        lost = 1 - figures["flops_per_s"] / figures["flops_per_s_alone"]
+        done, alone = (format_count(figures[name], "FLOP/s") for name in ("flops_per_s", "flops_per_s_alone"))
+        print(f"Work done: {done}; each alone: {alone}; lost: {lost:.1%}")

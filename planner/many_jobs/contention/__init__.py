@@ -1,0 +1,1 @@
+"""Jobs that meet on a cluster's network: how much each is slowed, by whom, on which links."""

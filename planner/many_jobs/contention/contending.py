@@ -1,0 +1,217 @@
+"""Jobs on a network, each alone and all together: what they lose, to whom, where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimator.network.connections import Model, playing_of
+from estimator.network.fabric import Fabric
+from estimator.network.missing_ways import NoWayError
+from estimator.network.player.folding import fold
+from estimator.network.player.packing import Floats, Packed, pack
+from estimator.network.player.play import Happening, Played, Settings, mean_bytes_per_s, play
+from planner.many_jobs.contention.jobs_file import PlacedJob
+from profiles.errors import NothingFits
+from profiles.records import dataclass, replace
+
+UNSTABLE = 0.05
+"""What moves by more of its time within twice the jitter is called unstable."""
+NEARBY = ((0, 0), (1, 1), (2, 0), (2, 1))
+"""How many times the jitter, and by which seed, beside the first run."""
+SLOWS = 0.001
+"""Who takes less than this of another's iteration is not said to slow it."""
+MOST_SHARED = 3
+"""Links on which two jobs meet are named, the fullest first."""
+LOG_ROWS = 20_000
+FEW = 8
+"""So many jobs have been played before compiled code is loaded, which takes a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slower:
+    """Who slows a job: it gains `gained_s` an iteration if that one is gone; the links on which they meet, the fullest
+    first."""
+
+    id: str
+    gained_s: float
+    links: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JobContention:
+    """What becomes of a job: seconds of an iteration `alone_s` and now, in the mean of all runs and from the least to
+    the most; `unstable`: it moves by more than 5% as compute varies by up to twice the jitter. `steady`: it settled in
+    every run. `intensity` is the work of an iteration over the longest that its bytes take on a link (Crux, eq. 2)."""
+
+    job: PlacedJob
+    compute_s: float
+    alone_s: float
+    seconds: float
+    range_s: tuple[float, float]
+    unstable: bool
+    steady: bool
+    slowed_by: tuple[Slower, ...]
+    sent_bytes: float
+    intensity: float | None
+
+    @property
+    def busy(self) -> float:
+        """The share of its time in which it computes."""
+        return min(1.0, self.compute_s / self.seconds)
+
+    @property
+    def exposed_s(self) -> float:
+        """What an iteration takes beyond its compute."""
+        return max(0.0, self.seconds - self.compute_s)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinkContention:
+    """A link: the share of what it carries that is used in the mean, and the jobs that send over it."""
+
+    link: int
+    busy: float
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contention:
+    """All jobs, the links that two or more of them use (the fullest first), what happened first in the first run, and
+    the jobs in arrays on the fabric of that run."""
+
+    jobs: tuple[JobContention, ...]
+    links: tuple[LinkContention, ...]
+    happened: tuple[Happening, ...]
+    packed: tuple[Packed, ...]
+    fabric: Fabric
+
+
+def contend(
+    jobs: Sequence[PlacedJob], fabric: Fabric, *, seeds: int = 1, jitter: float = 0.01, model: Model = "collective"
+) -> Contention:
+    """Return what becomes of `jobs` on a fabric, with `seeds` hashes one after the other from the fabric's own.
+
+    Raises NothingFits for a job whose nodes no way joins, with the link that lacks.
+    """
+    names, runs = [job.id for job in jobs], []
+    packed = on_fabric(jobs, fabric, model)
+    how = Settings(jitter=jitter, compiled=None if len(jobs) > FEW else False)
+    for seed in range(seeds):
+        here = fabric if seed == 0 else _hashed_by(fabric, seed)
+        on_here = packed if seed == 0 else on_fabric(jobs, here, model)
+        settings = replace(how, seed=seed, log_rows=0 if seed else LOG_ROWS)
+        runs.append((on_here, play(on_here, here.links.bytes_per_s, settings=settings, names=names)))
+    rates = fabric.links.bytes_per_s
+    nearby = [
+        play(packed, rates, settings=replace(how, jitter=jitter * factor, seed=seed), names=names)
+        for factor, seed in NEARBY
+    ]
+    alone = [[play([job], rates, settings=replace(how, jitter=0)).jobs[0].seconds for job in on] for on, _ in runs]
+    slowers = _slowers(packed, runs[0][1], rates, names, how)
+    described = tuple(
+        _job(
+            job,
+            packed[number],
+            fabric,
+            alone_s=float(np.mean([of_run[number] for of_run in alone])),
+            runs=[played for _, played in runs],
+            nearby=[runs[0][1], *nearby],
+            number=number,
+            slowed_by=slowers[number],
+        )
+        for number, job in enumerate(jobs)
+    )
+    return Contention(
+        jobs=described,
+        links=_links(packed, rates, [job.seconds for job in described]),
+        happened=runs[0][1].log,
+        packed=tuple(packed),
+        fabric=fabric,
+    )
+
+
+def on_fabric(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> list[Packed]:
+    """Return the jobs as a player takes them. Raise NothingFits for one that cannot communicate."""
+    packed = []
+    for number, job in enumerate(jobs):
+        try:
+            playing = playing_of(job.traffic, job.seats, fabric, model=model, level=job.level, seed=number)
+        except NoWayError as error:
+            raise NothingFits(f"job {job.id} cannot communicate: {error}") from None
+        packed.append(pack(replace(playing, weight=job.weight)))
+    return packed
+
+
+def _hashed_by(fabric: Fabric, seed: int) -> Fabric:
+    return replace(fabric, routing=replace(fabric.routing, seed=fabric.routing.seed + seed))
+
+
+def _job(
+    job: PlacedJob,
+    packed: Packed,
+    fabric: Fabric,
+    *,
+    alone_s: float,
+    runs: Sequence[Played],
+    nearby: Sequence[Played],
+    number: int,
+    slowed_by: tuple[Slower, ...],
+) -> JobContention:
+    seconds = [run.jobs[number].seconds for run in runs]
+    moved = [run.jobs[number].seconds for run in nearby]
+    rates = fabric.links.bytes_per_s[packed.links]
+    longest_s = float((packed.iteration_bytes / rates).max()) if len(packed.links) else 0.0
+    return JobContention(
+        job=job,
+        compute_s=packed.compute_s,
+        alone_s=alone_s,
+        seconds=float(np.mean(seconds)),
+        range_s=(min(seconds), max(seconds)),
+        unstable=bool(max(moved) > min(moved) * (1 + UNSTABLE)),
+        steady=all(run.jobs[number].steady for run in runs),
+        slowed_by=slowed_by,
+        sent_bytes=float(packed.iteration_bytes[np.isin(packed.links, fabric.links.ports)].sum()),
+        intensity=job.flops / longest_s if job.flops is not None and longest_s > 0 else None,
+    )
+
+
+def _slowers(
+    packed: Sequence[Packed], played: Played, rates: Floats, names: Sequence[str], settings: Settings
+) -> list[tuple[Slower, ...]]:
+    """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one."""
+    found: list[list[Slower]] = [[] for _ in packed]
+    seconds = [job.seconds for job in played.jobs]
+    fullness = mean_bytes_per_s(packed, seconds, len(rates)) / np.where(rates > 0, rates, np.inf)
+    for part in fold(packed, rates):
+        for gone in part.jobs if len(part.jobs) > 1 else ():
+            others = [job for job in part.jobs if job != gone]
+            without = play(
+                [packed[job] for job in others], rates, settings=settings, names=[names[job] for job in others]
+            )
+            for job, after in zip(others, without.jobs, strict=True):
+                gained_s = seconds[job] - after.seconds
+                if gained_s > SLOWS * after.seconds:
+                    shared = np.intersect1d(packed[job].links, packed[gone].links)
+                    fullest = shared[np.argsort(-fullness[shared], kind="stable")][:MOST_SHARED]
+                    found[job].append(Slower(id=names[gone], gained_s=gained_s, links=tuple(fullest.tolist())))
+    return [tuple(sorted(of_job, key=lambda slower: (-slower.gained_s, slower.id))) for of_job in found]
+
+
+def _links(packed: Sequence[Packed], rates: Floats, seconds: Sequence[float]) -> tuple[LinkContention, ...]:
+    """The links that two jobs or more send over."""
+    carried = mean_bytes_per_s(packed, seconds, len(rates))
+    users = np.zeros(len(rates), dtype=np.int64)
+    for job in packed:
+        users[job.links] += 1
+    met = np.flatnonzero(users > 1)
+    members: dict[int, list[int]] = {int(link): [] for link in met}
+    for number, job in enumerate(packed):
+        for link in job.links[users[job.links] > 1]:
+            members[int(link)].append(number)
+    links = [
+        LinkContention(link=link, busy=float(carried[link] / rates[link]), jobs=tuple(jobs))
+        for link, jobs in members.items()
+    ]
+    return tuple(sorted(links, key=lambda each: (-each.busy, each.link)))
