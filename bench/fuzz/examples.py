@@ -154,6 +154,7 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("network probe clos.yaml n4 --source n1 --read traces.txt -o out.yaml", "traces.txt clos.yaml", 4),
     ("network paths clos.yaml n1 n4 --ports 50000-50063", "clos.yaml", 4),
     ("network measure counters.csv", "counters.csv", 4),
+    ("estimate --plan plan.json --network flow", "plan.json", 3),
     ("network show named.yaml --topology hypernodes.json", "hypernodes.json", 3),
     ("estimate gpt-tiny --cluster levels.yaml --tp 2 --dp 8 --global-batch 16", "levels.yaml", 5),
     (f"{IN_PODS} --affinity gains.csv", "levels.yaml gains.csv", 4),

@@ -1,5 +1,6 @@
 """The network between nodes: what Crux observed beside ours, a cluster's two weeks played, how fast ways are found.
 
+    python -m bench.network closed-form [--most 4096] [--bytes 1e9]
     python -m bench.network counters [--series 200] [--jitter 0.01]
     python -m bench.network events [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
@@ -16,10 +17,11 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import counters, events, lingjun, observations, speed
+from bench.network import closed_form, counters, events, lingjun, observations, speed
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "closed-form": closed_form.main,
     "counters": counters.main,
     "events": events.main,
     "lingjun": lingjun.main,

@@ -46,9 +46,12 @@ def pipeline_messages(priced: PricedSetup, groups: JobGroups) -> tuple[Hidden, t
         return NOTHING, ()
     setup = priced.setup
     chunks = 1 if setup.recipe.schedule == "dualpipe" else len(setup.stages[0].chunks)
-    # Where stages do not stand still for messages, activations and gradients pass each other.
-    ways = 1 if priced.transfers.overlapped else 2
     rounds = passes_of_stage(setup.recipe.schedule, setup.micro_batches) * chunks
+    # Where stages do not stand still for messages, activations and gradients may pass each other; they do where there
+    # is no other time for them, as a stage between two others sends both.
+    schedule = priced.schedule
+    pressed = 2 * rounds * slot_s - schedule.transfer_s > schedule.busy_s + schedule.bubble_s
+    ways = 1 if priced.transfers.overlapped and pressed else 2
     slots = rounds * ways
     together = _together(boundaries, rounds, slot_s, ways)
     whole_s, waited_s = slots * slot_s, priced.schedule.transfer_s
@@ -65,33 +68,47 @@ def pipeline_messages(priced: PricedSetup, groups: JobGroups) -> tuple[Hidden, t
 
 def _together(boundaries: Sequence[Boundary], pairs: float, slot_s: float, ways: int) -> tuple[Exchange, ...]:
     """So many activations over all boundaries at once, and as many gradients, each in `slot_s`: in slots of their own,
-    or (one of the `ways`) in the same."""
-    found: list[tuple[Exchange, ...]] = []
-    for messages in ([each.forward for each in boundaries], [each.backward for each in boundaries]):
-        alike: dict[Hashable, list[tuple[Exchange, float]]] = {}
-        for boundary, message in zip(boundaries, messages, strict=True):
-            for part in message:
-                key = (part.axis, part.op, part.size_bytes, boundary.share)
-                alike.setdefault(key, []).append((part, boundary.share))
-        joined: list[Exchange] = []
-        for same in alike.values():
-            slowest, share = max(same, key=lambda pair: pair[0].alone_s)
-            every = tuple(dict.fromkeys(group for part, _ in same for group in part.groups))
-            joined += scaled((replace(slowest, groups=every),), share)
-        times = max(1, math.ceil(pairs - 1e-9))
-        stretch = slot_s / sum(part.alone_s for part in joined)
-        slower = [(part, part.alone_s * stretch) for part in scaled(joined, pairs / times)]
-        found.append(
-            tuple(
-                replace(part, alone_s=alone_s, latency_s=min(part.latency_s, alone_s), times=times)
-                for part, alone_s in slower
-            )
-        )
-    forward, backward = found
+    or (one of the `ways`) in the same. Boundaries with fewer messages are left out of some of the slots."""
+    times = max(1, math.ceil(pairs - 1e-9))
+    most = max(boundary.share for boundary in boundaries)
+    forward: list[Exchange] = []
+    backward: list[Exchange] = []
+    before = 0.0
+    for share in sorted({boundary.share for boundary in boundaries}):
+        part, before = (share / most - before) * pairs / times, share / most
+        sending = [boundary for boundary in boundaries if boundary.share >= share]
+        for found, messages in (
+            (forward, [boundary.forward for boundary in sending]),
+            (backward, [boundary.backward for boundary in sending]),
+        ):
+            for each in scaled(_in_a_slot(messages, slot_s), part):
+                found.append(replace(each, size_bytes=each.size_bytes * most, times=times))
     if ways == 2:
         return (*forward, *backward)
     first, *others = forward
     return (send_beside((first,), backward, first.times * first.alone_s)[0], *others)
+
+
+def _in_a_slot(messages: Sequence[tuple[Exchange, ...]], slot_s: float) -> tuple[Exchange, ...]:
+    """Messages at the same time, those of one size together, then what receivers gather of them."""
+    hosts: list[Exchange] = []
+    for is_message in (True, False):
+        alike: dict[Hashable, list[Exchange]] = {}
+        for part in (part for message in messages for part in message if (part.op == "send_recv") == is_message):
+            alike.setdefault((part.axis, part.size_bytes), []).append(part)
+        joined = [
+            replace(
+                max(same, key=lambda part: part.alone_s),
+                groups=tuple(dict.fromkeys(group for part in same for group in part.groups)),
+            )
+            for same in alike.values()
+        ]
+        if joined:
+            slowest, *others = sorted(joined, key=lambda part: -part.alone_s)
+            hosts.append(replace(slowest, beside=tuple(others)))
+    stretch = slot_s / sum(host.alone_s for host in hosts)
+    stretched = (replace(host, alone_s=host.alone_s * stretch) for host in hosts)
+    return tuple(replace(host, latency_s=min(host.latency_s, host.alone_s)) for host in stretched)
 
 
 def _boundaries(priced: PricedSetup, groups: JobGroups) -> Iterator[Boundary]:

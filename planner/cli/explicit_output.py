@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.cli.headline import print_assumptions
-from planner.cli.network_output import print_network
+from planner.cli.network_output import print_flows, print_network
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
 from planner.cli.training_output import print_training
@@ -27,6 +27,8 @@ def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     if plan.network is not None:
         print_network(plan.network)
+    if result.get("network_flow") is not None:
+        print_flows(result["network_flow"])
     _print_memory(estimate)
     if estimate["training"] is not None:
         print_training(estimate["training"])

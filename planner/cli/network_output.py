@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from planner.cli.output import format_bytes, format_count, format_seconds, print_table, print_text
+from typing import Any
+
+from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
 from planner.shared.plan_network import AxisOnNetwork, PlanNetwork, UplinkUse
 
 AXIS_NAMES = {
@@ -23,6 +25,27 @@ def print_network(network: PlanNetwork) -> None:
     if fullest is not None:
         print_text(_describe_fullest(fullest), indent="  ")
         print()
+
+
+def print_flows(flows: dict[str, Any]) -> None:
+    """Print the iteration by flows beside the closed form's, and a row for every collective between nodes."""
+    rows = [
+        (
+            AXIS_NAMES.get(each["axis"], each["axis"]),
+            f"{each['op']} of {format_bytes(each['size_bytes'])}",
+            f"{each['groups']:,} of {each['ranks']:,}",
+            f"{each['times']:,}",
+            format_seconds(each["free_s"]),
+            format_seconds(each["flow_s"]),
+        )
+        for each in flows["exchanges"]
+    ]
+    title = f"As flows on the fabric ({flows['routing']}), alone"
+    columns = ("axis", "collective", "groups", "times", "nothing held back", "on the fabric")
+    print_table(title, columns, rows)
+    by_flows, closed = (format_seconds(flows[name]) for name in ("iteration_time_s", "closed_form_s"))
+    print(f"  an iteration: {by_flows}; by the closed form {closed}")
+    print_notes("Why:", flows["notes"])
 
 
 def _row(axis: AxisOnNetwork) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 BESIDE_A_FILE = (
-    *("plan", "cluster", "topology", "profiles", "store", "output", "timeline", "code", "user_code_limit"),
+    *("plan", "cluster", "topology", "profiles", "store", "output", "timeline", "network", "code", "user_code_limit"),
     "memory_margin",
     *entries(WholeTrainingOptions),
 )

@@ -19,13 +19,20 @@ def evaluate_with_store(
 ) -> Evaluation | Infeasible:
     """Return `estimator.pricing.evaluate.evaluate` of `setup` with layer times (of `profiles` alone, where that is a
     framework) and link tables of `store` for the plan's device."""
+    pricing = pricing_with_store(setup, store=store, profiles=profiles)
+    return evaluate(setup) if pricing is None else evaluate(setup, pricing)
+
+
+def pricing_with_store(
+    setup: Setup, *, store: ProfileStore | None = None, profiles: Framework | None = None
+) -> Pricing | None:
+    """Return what `evaluate_with_store` prices `setup` by; None without a store."""
     if store is None:
-        return evaluate(setup)
+        return None
     device = setup.stages[0].slots[0].device
-    pricing = Pricing(
+    return Pricing(
         lookup=_lookup(setup, store, device, profiles), link_tables=usable_link_tables(store, device, profiles)
     )
-    return evaluate(setup, pricing)
 
 
 def _lookup(setup: Setup, store: ProfileStore, device: str, profiles: Framework | None) -> Lookup:

@@ -16,8 +16,9 @@ from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.one_job.explicit.dispatch import read_any_request
 from planner.one_job.explicit.estimate import Estimated, describe_estimated, estimate_explicit
-from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.evaluation import evaluate_with_store, pricing_with_store
 from planner.one_job.explicit.figures import count_setup_flops
+from planner.one_job.explicit.on_fabric import describe_on_fabric
 from planner.one_job.explicit.recording import record_estimate
 from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.explicit.unsaid import Evaluate, Taken, widened_by_habits
@@ -57,6 +58,10 @@ def estimate_plan(options: EstimateOptions) -> dict[str, Any]:
     with open_existing(options.store) as opened:
         estimated = _estimate(options, opened)
         result = describe_estimated(estimated)
+        if options.network is not None:
+            setup = read_any_request(options, store=opened).setups[0]
+            pricing = pricing_with_store(setup, store=opened, profiles=options.profiles)
+            result["network_flow"] = describe_on_fabric(setup, pricing, estimated.evaluation.iteration_time_s)
         if estimated.shortfall is not None:
             reference = estimated.plan.model.reference
             message = f"{reference} on {estimated.plan.cluster}: the plan does not fit; {estimated.shortfall}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.shared.options.choices import CHOICES, DEGREE, SIZES, ChoiceOptions, PlanSizes, unsaid
 from planner.shared.options.code import CodeOfFileOptions
@@ -63,6 +63,10 @@ class EstimateOptions(
     schedule: Annotated[ScheduleName | None, CHOICES(f"{unsaid('schedule')}; of Cells 1f1b")] = None
     largest: Annotated[LargestOf | None, LARGEST_FIT(LARGEST)] = None
     plan: Annotated[Path | None, FILES("estimate the plan in this file, in place of MODEL and options")] = None
+    network: Annotated[
+        Literal["flow"] | None,
+        FILES("of --plan: time its collectives as flows on the links of the cluster's fabric, beside the closed form"),
+    ] = None
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o", writes="file")] = None
     timeline: TimelineFile = None
     report: ReportFile = None
@@ -91,6 +95,8 @@ class EstimateOptions(
         super().check()
         if self.code and self.plan is None:
             raise self.wrong("code", found=", ".join(self.code), expected="--plan beside it: MODEL runs as it is")
+        if self.network is not None and self.plan is None:
+            raise self.wrong("network", found=self.network, expected="--plan beside it: ranks need their places")
         if self.launcher is not None and self.plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
         if self.launcher is not None and self.timeline is not None:
