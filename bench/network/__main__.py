@@ -1,6 +1,7 @@
 """The network between nodes: what Crux observed beside ours, and a cluster's two weeks played.
 
     python -m bench.network events [--seed 0]
+    python -m bench.network packets [--cases 30] [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
 
@@ -14,13 +15,14 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import events, lingjun, observations
+from bench.network import events, lingjun, observations, packets
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
+    "packets": packets.main,
 }
 
 

@@ -31,6 +31,7 @@ class FoldedMover:
     seconds: float
     most: float
     level: int
+    weight: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,13 +56,14 @@ def fold(jobs: Sequence[Packed], bytes_per_s: Floats) -> tuple[Part, ...]:
         transfers = []
         for count in job.mover_count:
             members = range(mover, mover + int(count))
-            seconds, levels = table.seconds, table.level
+            seconds, levels, weights = table.seconds, table.level, table.weight
             alike = [
                 FoldedMover(
                     way=tuple(ways.get(each, ())),
                     seconds=float(seconds[each]),
                     most=float(most[each]),
                     level=int(levels[each]),
+                    weight=float(weights[each]),
                 )
                 for each in members
             ]
@@ -86,6 +88,7 @@ class _Table:
     seconds: Floats
     most: Floats
     level: Integers
+    weight: Floats
     transfer: Integers
     job: Integers
 
@@ -103,6 +106,7 @@ def _table(jobs: Sequence[Packed]) -> _Table:
         seconds=joined("mover_seconds"),
         most=joined("mover_most"),
         level=joined("mover_level").astype(np.int64),
+        weight=joined("mover_weight"),
         transfer=np.repeat(np.arange(len(mover_count)), mover_count),
         job=np.repeat(np.arange(len(jobs)), movers),
     )
@@ -179,6 +183,7 @@ def _merged(movers: Sequence[FoldedMover]) -> tuple[FoldedMover, ...]:
             seconds=mover.seconds,
             most=mover.most,
             level=mover.level,
+            weight=mover.weight,
         )
         for mover, count in counts.items()
     ]
