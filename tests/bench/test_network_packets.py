@@ -10,8 +10,9 @@ from bench.network.packets import PacketFlow, draw_flows, fluid_ends, packet_end
 
 
 def test_two_flows_take_turns_and_levels_go_first() -> None:
+    """The first of two has its first packet on the link before the other comes, and then its turn."""
     flows = [PacketFlow(way=(0,), packets=10, starts_s=0.0, level=level) for level in (0, 0)]
-    assert packet_ends(flows, [10.0], window=4) == pytest.approx([1.9, 2.0])
+    assert packet_ends(flows, [10.0], window=4) == pytest.approx([1.8, 2.0])
     first, last = (PacketFlow(way=(0,), packets=10, starts_s=0.0, level=level) for level in (0, 1))
     assert packet_ends([last, first], [10.0], window=4) == pytest.approx([2.0, 1.1])
 
