@@ -20,6 +20,7 @@ def contender(
     devices: int = 1,
     paths: Sequence[Sequence[int]] = ((0,),),
     own_level: int = 0,
+    now: int = 0,
 ) -> Contender:
     """A job of one connection, whose bytes take `wire_s`; unsaid: from the end of its compute on."""
     begins_s = compute_s if begins_s is None else begins_s
@@ -32,7 +33,7 @@ def contender(
         alone_s=max(compute_s, begins_s + wire_s),
         steps=steps,
         paths=(tuple(tuple((link, 1.0) for link in path) for path in paths),),
-        now=(0,),
+        now=(now,),
         own_level=own_level,
     )
 
@@ -69,6 +70,7 @@ def random_view(rng: Random, jobs: int = 5, levels: int = 3) -> View:
                 devices=rng.choice((8, 16, 32)),
                 paths=[(2 * up + spine, 6 + 2 * down + spine) for spine in range(2)],
                 own_level=rng.randrange(4),
+                now=rng.randrange(2),
             )
         )
     return view_of(made, levels=levels, links=12)

@@ -18,6 +18,8 @@ COMMANDS: tuple[str, ...] = (
     "network show cluster.yaml -o out.yaml",
     "contention contenders.yaml --cluster clos.yaml --timeline out.json --plot out.svg",
     "network paths cluster.yaml 0 1",
+    "network probe clos.yaml n4 --source n1 --read traces.txt -o out.yaml",
+    "network measure counters.csv",
     "profile gpt-tiny --store out.sqlite --budget 1",
     "comm measure --ranks 2 --sizes 1024,2048 --ops all_reduce --repeats 1 --store out.sqlite",
     "comm fit nccl.txt --link nvswitch3 --store out.sqlite",

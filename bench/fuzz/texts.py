@@ -175,6 +175,22 @@ CLOS = NAMED.replace(
       topology: {kind: clos3, pods: 2, leaves: 2, aggregations: 2, cores: 4, nodes_per_leaf: 1, core_link: ib-hdr200}
 """,
 )
+TRACES = """+ traceroute -U --sport=50000 -p 4791 n4
+traceroute to n4 (10.0.9.2), 30 hops max, 60 byte packets
+ 1  leaf0 (10.0.1.2)  0.215 ms  0.187 ms  0.181 ms
+ 2  aggregation1 (10.0.3.2)  0.412 ms * *
+ 3  core2  0.5 ms
+ 4  * * *
+ 5  leaf3.dc.example (10.0.5.2)  0.530 ms
+ 6  n4 (10.0.9.2)  0.690 ms
++ mtr --json --udp --localport 50001 --port 4791 n4
+{"report": {"mtr": {"src": "n1", "dst": "n4", "tests": 10}, "hubs": [
+ {"count": 1, "host": "leaf0", "Loss%": 0.0}, {"count": 2, "host": "aggregation0 (10.0.2.2)", "Avg": 0.3},
+ {"count": 3, "host": "???"}, {"count": 4, "host": "core1"}, {"count": 5, "host": "n4"}]}}
+"""
+COUNTERS = "time_s,nic0_bytes_total,gpu0_active\n" + "".join(
+    f"{row / 10},{row // 10 * 4000 + max(0, row % 10 - 6) * 1000},{int(row % 10 < 8)}\n" for row in range(60)
+)
 CONTENDERS = """schema: cellplan.jobs/1
 jobs:
   - {id: a, hosts: "n[1,3]", gpus: 0-1/2-3, traffic: {compute_s: 0.2, bytes: 1.0e+9, begins_s: 0.1, flops: 1.0e+15}}

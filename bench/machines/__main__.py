@@ -5,6 +5,7 @@
     python -m bench.machines loads --data DIR [--trace ...] [--nodes 512] [--head N] [--loads 0.6,0.8,0.9,0.98]
         [--sizes traced,uniform,powers] [--seeds 5] [--rules A,B@3600] [--keep FILE] [--ends stated|predicted|none]
         [--tree FILE]
+    python -m bench.machines profit --data DIR [--trace ...] [--nodes 512] [--head N] [--rules A,B@3600] [--seed 0]
     python -m bench.machines speed [--rules A,B]
     python -m bench.machines gap [--clusters 300] [--seed 0]
 
@@ -25,7 +26,8 @@ from typing import get_args
 
 from bench.machines.gap import measure_gap
 from bench.machines.load_tables import OURS, lines_of, reached, run_all
-from bench.machines.loads import DRAWN, Ends, rule_of
+from bench.machines.loads import DRAWN, Ends, draw_jobs, rule_of
+from bench.machines.profit import Profit, measure_profit
 from bench.machines.replay import NODES, SIZE, read_jobs, replay
 from bench.machines.speed import time_rule
 from estimator.host.cpu import cpu_name
@@ -43,12 +45,14 @@ PAPER = {
     "elasticflow": (334, 38.1, None),
 }
 """Nodes in use (Exp#1), fragmentation in % (Exp#2), traffic in GB (Exp#3), on the paper's traces."""
+PAPER_PROFIT = {"titan": "314", "elasticflow": "256; +41.21%", "tiresias": "71; +316%", "hived": "24; 65 times"}
+"""Profit rate, and how far Titan's total is above it (Exp#4, Figures 6(b) and 7)."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.machines", description=__doc__)
-    parser.add_argument("experiment", choices=("traces", "loads", "speed", "gap"))
+    parser.add_argument("experiment", choices=("traces", "loads", "profit", "speed", "gap"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--trace", choices=sorted(TRACES), default="philly")
     parser.add_argument("--head", type=int)
@@ -74,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if options.data is None:
         parser.error(f"{options.experiment}: found no --data, expected the folder of the traces")
+    if options.experiment == "profit":
+        _print_profit(rules, options)
+        return
     if options.experiment == "loads":
         _print_loads(rules, options)
         return
@@ -116,6 +123,32 @@ def _print_gap(clusters: int, seed: int) -> None:
             f"{reading}: {outcomes}; traffic above the least {gap.above_mean:.2%} in the mean, {gap.above_most:.2%} at"
             f" most; search {gap.search_s:.1f} s, HiGHS {gap.exact_s:.1f} s of CPU"
         )
+
+
+def _print_profit(rules: Sequence[str], options: argparse.Namespace) -> None:
+    path = options.data / TRACES[options.trace]
+    jobs = draw_jobs(
+        read_trace(path).rows, nodes=options.nodes, load=None, sizes="traced", head=options.head, seed=options.seed
+    )
+    print(f"{len(jobs)} jobs of {path.name} on {options.nodes} nodes of {SIZE}, at each arrival (Exp#4)\n")
+    print(
+        "| rule | nodes in use | mean JCT, h | K P / (N T), as printed | job by job | sums of both: titan's beside it |"
+        " run, s | paper: rate; Titan's total beside it |\n|---|---|---|---|---|---|---|---|"
+    )
+    titans: Profit | None = None
+    for rule in ["titan", *(rule for rule in rules if rule != "titan")]:
+        found = measure_profit(jobs, rule, options.nodes)
+        titans = titans or found
+        cells = (
+            f"{found.nodes:.1f}",
+            f"{found.jct_s / 3600:.2f}",
+            f"{found.as_printed:.2f}",
+            f"{found.job_by_job:.2f}",
+            f"{titans.as_printed / found.as_printed - 1:+.1%}, {titans.job_by_job / found.job_by_job - 1:+.1%}",
+            f"{found.cpu_s:.0f}",
+            PAPER_PROFIT.get(rule, ""),
+        )
+        print(f"| {rule} | {' | '.join(cells)} |", flush=True)
 
 
 def _print_loads(rules: Sequence[str], options: argparse.Namespace) -> None:

@@ -35,6 +35,7 @@ from planner.many_jobs.jobs.records import Grant, Job, Pool, Workload
 from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, Settings
 from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.traces.assign import count_parameters
@@ -73,9 +74,9 @@ class Found:
 
 
 def draw_jobs(
-    rows: Sequence[TraceRow], *, nodes: int, load: float, sizes: Sizes, head: int | None, seed: int
+    rows: Sequence[TraceRow], *, nodes: int, load: float | None, sizes: Sizes, head: int | None, seed: int
 ) -> list[Job]:
-    """Return the jobs that fit on the machines, arriving so that they want `load` of them."""
+    """Return the jobs that fit on the machines, arriving so that they want `load` of them; None: as they did."""
     draw = Random(f"loads {seed}")
     if head is not None and head < len(rows):
         first = draw.randrange(len(rows) - head)
@@ -84,7 +85,7 @@ def draw_jobs(
     wanted = [entry for entry in wanted if 0 < entry[1] <= nodes * SIZE and entry[0].duration_s > 0]
     first_s = wanted[0][0].submit_time_s
     spans = [(row.submit_time_s - first_s, row.duration_s, devices) for row, devices, _ in wanted]
-    stretch = stretch_of(spans, nodes, load)
+    stretch = 1.0 if load is None else stretch_of(spans, nodes, load)
     return [
         Job(
             id=row.job_id,
@@ -137,23 +138,9 @@ def rule_of(word: str) -> tuple[str, float | None]:
 
 def run(jobs: Sequence[Job], rule: str, nodes: int, *, ends: Ends = "stated", tree: Network | None = None) -> Found:
     """Return what is counted of the jobs under a rule (`rule_of`), above the machines that tree, or racks and pods."""
-    name, defragment_s = rule_of(rule)
-    if ends == "none":
-        jobs = [replace(job, duration_s=0.0) for job in jobs]
-    pool = Pool(name="pool", site="", device="", nodes=nodes, devices_per_node=SIZE, devices=nodes * SIZE)
-    settings = Settings(
-        truth=seat_time_s,
-        seat_times=seat_time_s,
-        sharing=SharedNics(),
-        placer=make_placer(name),
-        defragment_s=defragment_s,
-        predictor=OnlinePredictor(OnlineSetting(threads=1)) if ends == "predicted" else None,
-        networks={"pool": racks_and_pods(nodes) if tree is None else tree},
-    )
     began_s = time.process_time()
-    result = simulate(jobs, {"pool": pool}, ClosedForm(), make_policy("fcfs"), settings=settings)
+    result = simulate_under(jobs, rule, nodes, ends=ends, tree=tree)
     summary, table = result.summary, result.table
-    assert summary.violations == 0
     waits = [
         start_s - job.submit_s for start_s, job in zip(table.start_s, result.jobs, strict=True) if job.devices >= LARGE
     ]
@@ -168,6 +155,35 @@ def run(jobs: Sequence[Job], rule: str, nodes: int, *, ends: Ends = "stated", tr
         moves_device_hours=summary.moves_device_hours,
         cpu_s=time.process_time() - began_s,
     )
+
+
+def simulate_under(
+    jobs: Sequence[Job],
+    rule: str,
+    nodes: int,
+    *,
+    ends: Ends = "stated",
+    tree: Network | None = None,
+    series: bool = False,
+) -> Result:
+    """Return what became of the jobs, with the cluster over time where asked."""
+    name, defragment_s = rule_of(rule)
+    if ends == "none":
+        jobs = [replace(job, duration_s=0.0) for job in jobs]
+    pool = Pool(name="pool", site="", device="", nodes=nodes, devices_per_node=SIZE, devices=nodes * SIZE)
+    settings = Settings(
+        truth=seat_time_s,
+        seat_times=seat_time_s,
+        sharing=SharedNics(),
+        placer=make_placer(name),
+        defragment_s=defragment_s,
+        predictor=OnlinePredictor(OnlineSetting(threads=1)) if ends == "predicted" else None,
+        networks={"pool": racks_and_pods(nodes) if tree is None else tree},
+        series=series,
+    )
+    result = simulate(jobs, {"pool": pool}, ClosedForm(), make_policy("fcfs"), settings=settings)
+    assert result.summary.violations == 0
+    return result
 
 
 def racks_and_pods(nodes: int) -> Network:

@@ -1,5 +1,6 @@
 """The network between nodes: what Crux observed beside ours, and a cluster's two weeks played.
 
+    python -m bench.network counters [--series 200] [--jitter 0.01]
     python -m bench.network events [--seed 0]
     python -m bench.network packets [--cases 30] [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
@@ -15,10 +16,11 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import events, lingjun, observations, packets
+from bench.network import counters, events, lingjun, observations, packets
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "counters": counters.main,
     "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,

@@ -68,7 +68,7 @@ def _figure_6(data: Path, seeds: int) -> Iterator[str]:
     yield "| placed | jobs | their GPUs, of all jobs' | by a host's own cables alone |\n|---|---|---|---|"
     yield "| the paper, wherever they sat | 36.3% | 51% | a minority |"
     fabric = fabric_of(cluster)
-    for rule in ("same-switch", "random"):
+    for rule in ("same-switch", "packed", "random"):
         found = []
         for seed in range(seeds):
             stays = sit(jobs, cluster, rule, seed)

@@ -76,19 +76,32 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """From `space`, `destination` (None: whatever has no route of its own) is reached by way of `gateway`."""
+    """From `space`, `destination` (None: whatever has no route of its own) is reached by way of `gateway`. `table`:
+    only for what a rule sends there. `options` are those of `ip route` besides."""
 
     space: str
     destination: str | None
     gateway: str
     device: str
+    table: int | None = None
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What `ip` or `tc` is told in a namespace beyond its wires and routes."""
+
+    space: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """`seats` are the free devices in the cluster's order, each with its namespace and address; `notes` what of the
     cluster is not emulated. `frame_bytes` is the MTU of all wires: as large as a third of the slowest one's burst,
-    since a busy machine carries more bytes in larger frames."""
+    since a busy machine carries more bytes in larger frames. `single_frames`: no segment is larger than a frame.
+    `rules` (of `ip`) and `queues` (of `tc`) come when all wires stand; `settings` of every namespace go before those
+    that all layouts have."""
 
     spaces: tuple[Space, ...]
     wires: tuple[Wire, ...]
@@ -96,6 +109,10 @@ class Layout:
     seats: tuple[tuple[DeviceSlot, str, str], ...]
     notes: tuple[str, ...]
     frame_bytes: int
+    single_frames: bool = False
+    rules: tuple[Line, ...] = ()
+    queues: tuple[Line, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 def lay_out(cluster: Cluster, *, scale: float = 1.0) -> Layout:

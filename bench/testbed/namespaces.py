@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,17 +87,21 @@ def make_namespaces(layout: Layout, prefix: str) -> None:
     for wire in layout.wires:
         for end in wire.ends:
             second[end.space].append(f"addr add {end.address}/31 dev {end.device}")
-            largest = wire.segment_bytes(layout.frame_bytes)
-            second[end.space].append(f"link set {end.device} mtu {layout.frame_bytes} gso_max_size {largest} up")
+            size = wire.segment_bytes(layout.frame_bytes)
+            largest = "gso_max_segs 1" if layout.single_frames else f"gso_max_size {size}"
+            second[end.space].append(f"link set {end.device} mtu {layout.frame_bytes} {largest} up")
     address_of = {space.name: space.address for space in layout.spaces}
     for space in layout.spaces:
-        _set_up(prefix + space.name)
+        _set_up(prefix + space.name, _SETTINGS | dict(layout.settings))
     _run_batches("ip", second, prefix)
     third: dict[str, list[str]] = {space.name: [] for space in layout.spaces}
     for route in layout.routes:
         source = f" src {address_of[route.space]}" if address_of[route.space] else ""
         line = f"route add {route.destination or 'default'} via {route.gateway} dev {route.device}{source}"
-        third[route.space].append(line)
+        table = "" if route.table is None else f" table {route.table}"
+        third[route.space].append(f"{line}{table} {route.options}")
+    for rule in layout.rules:
+        third[rule.space].append(rule.text)
     _run_batches("ip", third, prefix)
     _run_batches("tc", _shaping(layout), prefix)
 
@@ -140,6 +144,8 @@ def _address_lines(address: str) -> tuple[str, ...]:
 
 def _shaping(layout: Layout) -> dict[str, list[str]]:
     lines: dict[str, list[str]] = {}
+    for queue in layout.queues:
+        lines.setdefault(queue.space, []).append(queue.text)
     for wire in layout.wires:
         if wire.bandwidth_bytes_per_s is None:
             continue
@@ -156,11 +162,9 @@ def _run_batches(name: str, batches: dict[str, list[str]], prefix: str) -> None:
             run_tool(name, "-n", prefix + space, "-batch", "-", text="\n".join(lines) + "\n")
 
 
-def _set_up(namespace: str) -> None:
+def _set_up(namespace: str, settings: Mapping[str, str]) -> None:
     """The settings of TCP in a namespace; one that this kernel lacks is left as it is."""
-    script = "".join(
-        f"[ -w /proc/sys/{key} ] && echo '{value}' > /proc/sys/{key}\n" for key, value in _SETTINGS.items()
-    )
+    script = "".join(f"[ -w /proc/sys/{key} ] && echo '{value}' > /proc/sys/{key}\n" for key, value in settings.items())
     run_tool("ip", "netns", "exec", namespace, "sh", text=script + "true\n")
 
 

@@ -87,12 +87,7 @@ def emulated_network(cluster: Cluster, *, scale: float = 1.0) -> Iterator[Networ
     if reason is not None:
         yield _plain_loopback(layout, reason)
         return
-    remove_leftovers()
-    prefix = own_prefix(next(_numbers))
-    with _ended_by_signals(), child_processes() as children, contextlib.ExitStack() as stack:
-        children.undo_after_death((sys.executable, "-m", "bench.testbed.namespaces", prefix))
-        stack.callback(_take_down, prefix)
-        make_namespaces(layout, prefix)
+    with standing(layout) as (prefix, children):
         failure = _start_holding(layout, prefix, children) if any(wire.hold_s for wire in layout.wires) else None
         notes = [*layout.notes, *([f"latencies are not emulated: {failure}"] if failure else ())]
         yield Network(
@@ -101,6 +96,23 @@ def emulated_network(cluster: Cluster, *, scale: float = 1.0) -> Iterator[Networ
             note="; ".join((_emulated(layout, held=failure is None), *notes)),
             wires=layout.wires,
         )
+
+
+@contextlib.contextmanager
+def standing(layout: Layout) -> Iterator[tuple[str, Children]]:
+    """The namespaces of `layout`, without its latencies, for as long as the context lasts: the prefix of their names,
+    and what starts processes that end with them.
+
+    Raises:
+        MachineError: a namespace, a device or a route could not be made, or not be taken down.
+    """
+    remove_leftovers()
+    prefix = own_prefix(next(_numbers))
+    with _ended_by_signals(), child_processes() as children, contextlib.ExitStack() as stack:
+        children.undo_after_death((sys.executable, "-m", "bench.testbed.namespaces", prefix))
+        stack.callback(_take_down, prefix)
+        make_namespaces(layout, prefix)
+        yield prefix, children
 
 
 def why_not() -> str | None:

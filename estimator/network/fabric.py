@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from estimator.network.links import Links, links_of_cluster
+from estimator.network.links import Links, links_of_cluster, name_among_sites
 from estimator.network.pcie_links import PcieWays, nics_of_devices, with_pcie
 from estimator.network.wires import Integers
 from profiles.cluster import Cluster, NodeGroup, Site
@@ -119,20 +119,41 @@ def _has_apart_rails(site: Site) -> bool:
 def routing_of(cluster: Cluster) -> Routing:
     """Return how a cluster's network routes: as its file says, else in a torus by dimension order, over InfiniBand by
     destination, and by ECMP elsewhere. Raise InputError for sites that say it differently."""
-    stated = [(site, site.network.routing or Routing()) for site in cluster.sites]
-    kinds = {(routing.kind or _own_kind(site), routing.hash, routing.seed) for site, routing in stated}
-    if len(kinds) > 1:
-        ways = " and ".join(f"{kind} by {name}, seed {seed}" for kind, name, seed in sorted(kinds))
+    own = [(site, _among_sites(cluster, site, site.network.routing)) for site in cluster.sites if site.network.routing]
+    ways = {(routing.kind or _own_kind(site), routing.hash, routing.seed) for site, routing in own}
+    if len(ways) > 1:
+        found = " and ".join(f"{kind} by {name}, seed {seed}" for kind, name, seed in sorted(ways))
         expected = "one way for all sites of a cluster: routing in each site's fabric"
-        raise InputError(where=f"cluster {cluster.text}", key="fabric.routing", found=ways, expected=expected)
-    ((kind, name, seed),) = kinds
+        raise InputError(where=f"cluster {cluster.text}", key="fabric.routing", found=found, expected=expected)
+    kind, name, seed = next(iter(ways), (_own_kind(cluster.sites[0]), Routing().hash, Routing().seed))
     return Routing(
         kind=kind,
         hash=name,
         seed=seed,
-        paths=tuple(path for _, routing in stated for path in routing.paths),
-        addresses=tuple(pair for _, routing in stated for pair in routing.addresses),
+        paths=tuple(path for _, routing in own for path in routing.paths),
+        addresses=tuple(pair for _, routing in own for pair in routing.addresses),
     )
+
+
+def _among_sites(cluster: Cluster, site: Site, routing: Routing) -> Routing:
+    """What a site's file says with its names as they are among all sites."""
+    if len(cluster.sites) == 1:
+        return routing
+
+    def name(own: str) -> str:
+        return name_among_sites(site, own)
+
+    paths = (
+        replace(
+            path,
+            source=name(path.source),
+            destination=name(path.destination),
+            through=tuple(map(name, path.through)),
+        )
+        for path in routing.paths
+    )
+    addresses = tuple((address, name(own)) for address, own in routing.addresses)
+    return replace(routing, paths=tuple(paths), addresses=addresses)
 
 
 def _own_kind(site: Site) -> RoutingKind:

@@ -8,7 +8,7 @@ a gateway for each site that is linked with another, which all of its highest sw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -173,8 +173,17 @@ def links_of_cluster(cluster: Cluster) -> Links:
 
 def _told_apart(site: Site, links: Links) -> list[str]:
     """The names of a site's vertices among those of other sites: whatever the user did not name has the site's."""
-    named = len(site.network.hosts)
-    return [*links.names[:named], *(f"{site.name}/{name}" for name in links.names[named:])]
+    return [name_among_sites(site, name) for name in links.names]
+
+
+def name_among_sites(site: Site, name: str) -> str:
+    """Return what a node or a switch of a site is called among those of several sites."""
+    return name if name in _hosts(site) else f"{site.name}/{name}"
+
+
+@lru_cache(maxsize=64)
+def _hosts(site: Site) -> frozenset[str]:
+    return frozenset(site.network.hosts)
 
 
 def _joined(begins: Sequence[Integers], counts: Integers) -> Integers:

@@ -23,7 +23,7 @@ from planner.api.measured import (
     profiles_import,
     profiles_show,
 )
-from planner.api.network import contention, network_paths, network_show
+from planner.api.network import contention, network_measure, network_paths, network_probe, network_show
 from planner.api.one_job import (
     afford,
     compare,
@@ -62,7 +62,9 @@ __all__ = (
     "largest",
     "models_list",
     "models_show",
+    "network_measure",
     "network_paths",
+    "network_probe",
     "network_show",
     "place",
     "plan",

@@ -8,7 +8,8 @@ from typing import Any
 from planner.shared.options.call import takes
 from planner.shared.options.contention import ContentionOptions
 from planner.shared.options.network import NetworkShowOptions
-from planner.shared.options.network_paths import NetworkPathsOptions
+from planner.shared.options.network_measure import NetworkMeasureOptions
+from planner.shared.options.network_paths import NetworkPathsOptions, NetworkProbeOptions
 
 
 @takes(NetworkShowOptions)
@@ -92,3 +93,46 @@ def network_paths(options: NetworkPathsOptions) -> dict[str, Any]:
         hash=options.hash,
         seed=options.seed,
     )
+
+
+@takes(NetworkProbeOptions)
+def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
+    """Return which UDP source ports take which way from this machine to a node of a cluster: packets are sent with
+    rising time to live, port by port, until all equal ways have been seen, or traces of other tools are read. `output`
+    is a file for the cluster file that knows them. InputError for hosts and hops that the cluster has not, MachineError
+    where nobody answers or this machine cannot send."""
+    from estimator.network.probing.sockets import Probing
+    from planner.shared import network_probe as probing
+    from planner.shared.inputs import load_any_place
+    from profiles.cluster_description import describe_cluster
+    from profiles.files import write_atomically
+    from profiles.yaml_files import yaml_text
+
+    cluster = load_any_place(options.cluster)
+    hosts = (options.source or probing.own_host(), options.destination)
+    request = probing.ProbeRequest(hosts=hosts, nics=options.nics, confidence=options.confidence)
+    if options.read:
+        traces = iter(probing.read_reports(options.read))
+    else:
+        sent = Probing(
+            address=options.address or probing.destination_address(cluster, options.destination),
+            source_address=options.source_address or "",
+            port=options.destination_port,
+            wait_s=options.wait_s,
+        )
+        first, last = options.port_range
+        traces = probing.sent_traces(sent, range(first, min(last, first + options.most - 1) + 1))
+    answer, known = probing.probe(cluster, request, traces, read=bool(options.read))
+    if options.output is not None:
+        write_atomically(options.output, yaml_text(describe_cluster(known)))
+    return {**answer, "output": None if options.output is None else str(options.output)}
+
+
+@takes(NetworkMeasureOptions)
+def network_measure(options: NetworkMeasureOptions) -> dict[str, Any]:
+    """Return what counters by time say of a job's iteration: its length, the bytes that it sends, after how much of its
+    compute it begins to, and the lengths that it could have as well. InputError for a file without such counters, and
+    for fewer than two iterations."""
+    from planner.shared.network_measure import describe_measured
+
+    return describe_measured(options.counters)

@@ -34,6 +34,7 @@ COMMANDS = {
     "network": "the switches and cables between the nodes of a cluster",
     "contention": "jobs that slow each other on one network: whom, by how much, on which links",
     "profiles": "measured profiles: export, import, show",
+    "serve": "a page to play with: model, cluster and degrees to time, memory and the best plan",
     "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }
 

@@ -7,16 +7,19 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_actions
-from planner.cli.network_paths import print_paths
+from planner.cli.network_measure import print_measured
+from planner.cli.network_paths import print_paths, print_probe
 from planner.cli.output import format_count, format_seconds, print_notes, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`network show C`, `network paths C HOST HOST`."""
+    """`network show C`, `network paths C HOST HOST`, `network probe C HOST`, `network measure COUNTERS`."""
     add_actions(
         parser,
         show=Action(api.network_show, _print_network, "tiers of switches, what their cables carry, equal ways"),
         paths=Action(api.network_paths, print_paths, "ways between two nodes, and the ports of each"),
+        probe=Action(api.network_probe, print_probe, "find the ports of each way by sending, or in traces"),
+        measure=Action(api.network_measure, print_measured, "what a job sends in an iteration, from counters"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from profiles.files import check_folder, write_atomically
 
 HERE = Path(__file__).parent
 SCRIPTS = ("vendored/vega.min.js", "vendored/vega-lite.min.js", "templates/page.js")
+APP_SCRIPT = "templates/app.js"
 
 
 def check_report(path: Path, *, where: str) -> None:
@@ -25,9 +27,14 @@ def check_report(path: Path, *, where: str) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(where=where, key="--report", found=path, expected="a file name that ends in .html")
     check_folder(path, where=where, key="--report")
+    require_jinja(where=where, key="--report")
+
+
+def require_jinja(*, where: str, key: str | None = None) -> None:
+    """Raise InputError where what fills in templates is not installed."""
     if find_spec("jinja2") is None:
         expected = "it to be there: pip install 'cellplan[report]'"
-        raise InputError(where=where, key="--report", found="no Jinja2 in this Python", expected=expected)
+        raise InputError(where=where, key=key, found="no Jinja2 in this Python", expected=expected)
 
 
 def save_page(page: Page, path: Path) -> None:
@@ -37,6 +44,31 @@ def save_page(page: Page, path: Path) -> None:
 
 def page_html(page: Page) -> str:
     """Return the text of the page: the same for the same page."""
+    return _rendered(
+        "page.html.jinja",
+        page=page,
+        style=_text("templates/style.css"),
+        scripts=[_text(name) for name in SCRIPTS],
+        answer=pack_answer(page.answer),
+    )
+
+
+def content_html(page: Page) -> str:
+    """Return what the page shows, without the style and the scripts around it."""
+    return _rendered("content.html.jinja", page=page)
+
+
+def app_html(values: Mapping[str, Any]) -> str:
+    """Return the page of `cellplan serve`, whose template takes `values`."""
+    return _rendered("app.html.jinja", style=_text("templates/style.css"), **values)
+
+
+def script_text(name: str) -> str:
+    """Return one of the scripts that pages run, by its file's name."""
+    return _text(next(path for path in (*SCRIPTS, APP_SCRIPT) if path.endswith(f"/{name}")))
+
+
+def _rendered(template: str, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -45,16 +77,12 @@ def page_html(page: Page) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    template = environment.get_template("page.html.jinja")
-    return template.render(
-        page=page,
-        version=VERSION,
-        style=_text("templates/style.css"),
-        scripts=[_text(name) for name in SCRIPTS],
-        answer=pack_answer(page.answer),
-        kind_of=lambda part: type(part).__name__,
-        json=_json_in_script,
-    )
+    found = environment.get_template(template)
+    return found.render(version=VERSION, kind_of=_kind_of, json=_json_in_script, **values)
+
+
+def _kind_of(part: object) -> str:
+    return type(part).__name__
 
 
 def pack_answer(answer: Any) -> str:

@@ -12,6 +12,7 @@ from planner.one_job.timeline.events import Timeline, make_timeline
 from planner.report.commands import launch_commands
 from planner.report.page import save_page
 from planner.report.plan_page import plan_page
+from planner.report.records import Page
 from planner.shared.inputs import open_existing
 from planner.shared.plan import Plan
 from profiles.errors import InputError
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
 
 def report_plan(options: PlanOptions, answer: PlanAnswer, path: Path) -> None:
     """Write the page of a searched plan."""
+    save_page(searched_page(options, answer), path)
+
+
+def searched_page(options: PlanOptions, answer: PlanAnswer) -> Page:
+    """Return the page of a searched plan."""
     described = json.loads(answer.to_json())
     timeline = _timeline(answer.plan, options.store, options.profiles, options.user_code)
     commands = launch_commands(answer.plan, tool=options.tool, code=options.user_code)
-    save_page(plan_page(described, timeline=timeline, commands=commands), path)
+    return plan_page(described, timeline=timeline, commands=commands)
 
 
 def report_estimate(
@@ -45,16 +51,20 @@ def report_estimate(
     code: UserCode,
 ) -> None:
     """Write the page of `estimate`: of one explicit plan, or of Cells."""
+    save_page(estimate_page(answer, store=store, profiles=profiles, code=code), path)
+
+
+def estimate_page(answer: Mapping[str, Any], *, store: Path | None, profiles: Framework | None, code: UserCode) -> Page:
+    """Return the page of `estimate`."""
     if "cells" in answer:
         from planner.report.cells_page import cells_page
 
-        save_page(cells_page(answer), path)
-        return
+        return cells_page(answer)
     from planner.shared.plan_file import plan_of_values
 
     plan = plan_of_values(answer["plan"])
     timeline = _timeline(plan, store, profiles, code)
-    save_page(plan_page(answer, timeline=timeline, commands=launch_commands(plan, tool=None, code=code)), path)
+    return plan_page(answer, timeline=timeline, commands=launch_commands(plan, tool=None, code=code))
 
 
 def report_placed(options: PlaceOptions, answer: Mapping[str, Any], path: Path) -> None:

@@ -28,14 +28,15 @@ NOTHING: Mapping[str, Mapping[str, Any]] = {
     "profile": {"layers": []},
     "simulate": {"finished": 0},
     "network paths": {"paths": []},
+    "network probe": {"paths": []},
 }
 """What commands answer that find nothing, where what raised NothingFits had no more to say. No other command can."""
 
 COMMANDS: tuple[str, ...] = (
     "models list", "models show", "hardware list", "hardware show", "hardware topology", "profile", "comm measure",
     "comm fit", "comm show", "estimate", "plan", "place", "export", "run", "validate", "jct train", "jct predict",
-    "jct evaluate", "simulate", "network show", "network paths", "contention", "profiles export", "profiles import",
-    "profiles show",
+    "jct evaluate", "simulate", "network show", "network paths", "network probe", "network measure",
+    "contention", "profiles export", "profiles import", "profiles show",
 )  # fmt: skip
 """By the words that they are asked by: the names of their answers."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from bench.machines.loads import (
     stretch_of,
     whole,
 )
+from bench.machines.profit import measure_profit
 from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.traces.records import TraceRow
 
@@ -150,3 +152,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     assert "all jobs of philly.csv.gz on 4 nodes of 8, 2 seeds" in shown
     assert "- ours, traced at 0.5:" in shown
+
+
+def test_profit_at_each_arrival() -> None:
+    """One job of 8 alone, then a second of 4 beside it: 8 device-hours an hour of one machine, 12 of two."""
+    rows = [row(1, 0.0, 7200.0, 8), row(2, 3600.0, 3600.0, 4)]
+    jobs = draw_jobs(rows, nodes=2, load=None, sizes="traced", head=None, seed=0)
+    assert [job.submit_s for job in jobs] == [0.0, 3600.0]
+    found = measure_profit(jobs, "best-fit", 2)
+    assert found.job_by_job == pytest.approx((8 + 12 / 2) / 2)
+    # The mean price is 10 device-hours, the mean time an hour and a half.
+    assert found.as_printed == pytest.approx((8 + 2 * 10 / (2 * 1.5)) / 2)
+
+
+def test_the_command_of_profit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    header = "job_id,submit_time_s,duration_s,gpus\n"
+    lines = "".join(f"{one.job_id},{one.submit_time_s},{one.duration_s},{one.gpus}\n" for one in ROWS)
+    (tmp_path / "philly.csv.gz").write_bytes(gzip.compress((header + lines).encode()))
+    main(["profit", "--nodes", "8", "--rules", "best-fit,ours@600", "--data", str(tmp_path)])
+    shown = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [cells[0] for cells in shown[1:]] == ["| titan", "| best-fit", "| ours@600"]
+    assert shown[1][5] == "+0.0%, +0.0%"
+
+
+def test_ends_that_rules_know_or_not() -> None:
+    jobs = draw_jobs(ROWS, nodes=4, load=0.6, sizes="uniform", head=None, seed=1)
+    told, untold = run(jobs, "best-fit", 4), run(jobs, "best-fit", 4, ends="none")
+    assert untold == replace(told, cpu_s=untold.cpu_s)
+    assert run(jobs, "ours@300", 4, ends="predicted").moves > 0

@@ -14,6 +14,7 @@ NETWORK_POLICIES: dict[str, str] = {
     "crux-pa": "planner.contention.policies.crux:CruxPriorities",
     "crux-ps-pa": "planner.contention.policies.crux:CruxPathsPriorities",
     "ecmp": "planner.contention.policies.unmanaged:Ecmp",
+    "ours": "planner.contention.policies.ours:Ours",
     "sincronia": "planner.contention.policies.coflows:Sincronia",
     "spray": "planner.contention.policies.unmanaged:Spray",
     "static": "planner.contention.policies.unmanaged:Static",

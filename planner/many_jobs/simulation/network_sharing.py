@@ -17,18 +17,31 @@ from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings as PlayerSettings
 from estimator.network.player.play import play
 from estimator.network.traffic import Traffic
+from estimator.pricing.evaluate import evaluate_priced
+from estimator.pricing.recipe import Setup
+from estimator.traffic.of_plan import traffic_of
 from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.scheduling.cell_book import SeatKey
-from planner.many_jobs.simulation.network_traffic import seats_of, traffic_of_cell
+from planner.many_jobs.simulation.network_traffic import between_nodes, seats_of, work_of
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_prices import SeatPrices
 from planner.many_jobs.simulation.settings import Placement, Seated, Work
+from planner.one_job.explicit.figures import count_setup_flops
+from profiles.records import dataclass
 
 MOST_STATES = 4096
 """Components whose rates are kept."""
 
 _Standing = tuple[Workload, str, Pieces, int | None]
 """All that a job's part of the network depends on: what it trains, on which devices, in how many stages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sent:
+    """What a plan sends in an iteration, and what it computes."""
+
+    traffic: Traffic
+    work: Work
 
 
 class SharedFabric:
@@ -44,7 +57,8 @@ class SharedFabric:
     ) -> None:
         self.prices, self.fabric, self.seed = prices, fabric, seed
         self.player = player or PlayerSettings(seed=seed)
-        self._traffics: dict[SeatKey | tuple[Workload, str, int, int], Traffic] = {}
+        self._by_seats: dict[SeatKey, _Sent] = {}
+        self._by_cell: dict[tuple[Workload, str, int, int], _Sent] = {}
         self._packed = lru_cache(maxsize=MOST_STATES)(self._pack)
         self._uses = lru_cache(maxsize=MOST_STATES)(self._links_of)
         self._rates = lru_cache(maxsize=MOST_STATES)(self._play)
@@ -65,11 +79,8 @@ class SharedFabric:
 
     def work(self, job: Job, grant: Grant, placement: Placement) -> Work | None:
         """What an iteration computes; None of a job that has no model."""
-        traffic = self._traffic(job.workload, grant, placement)
-        if traffic is None:
-            return None
-        busy_s = sum(span.compute_s * span.times for span in traffic.spans)
-        return Work(flops=traffic.flops, busy_device_s=busy_s * traffic.devices)
+        sent = self._sent(job.workload, grant, placement)
+        return None if sent is None else sent.work
 
     def _standing(self, job: Job, grant: Grant, placement: Placement) -> _Standing | None:
         """What the job's part of the network depends on; None where it sends nothing from node to node."""
@@ -78,45 +89,41 @@ class SharedFabric:
         pool = grant.parts[0][0]
         return None if len(placement[pool]) == 1 else (job.workload, pool, placement[pool], grant.stages)
 
-    def _traffic(self, workload: Workload, grant: Grant, placement: Placement) -> Traffic | None:
+    def _sent(self, workload: Workload, grant: Grant, placement: Placement) -> _Sent | None:
+        """What the job sends and computes; None of one of which nothing is known but its time."""
         key = self.prices.key(workload, grant, placement)
         if key is not None:
-            if key not in self._traffics:
-                evaluation = self.prices.evaluated(key, placement)
-                rate = self.prices.pools[key[1]].nics_bytes_per_s
-                self._traffics[key] = traffic_of_cell(self.prices.seated(key, placement), evaluation, rate)
-            return self._traffics[key]
-        if workload.logged_devices is not None:
-            return None
-        return self._traffic_on_a_node(workload, grant)
-
-    def _traffic_on_a_node(self, workload: Workload, grant: Grant) -> Traffic | None:
+            if key not in self._by_seats:
+                self._by_seats[key] = self._of(self.prices.seated(key, placement), key[1])
+            return self._by_seats[key]
         pool, devices = grant.parts[0]
         options = self.prices.cells.options(workload, pool, devices)
         option = next((option for option in options if grant.stages in (None, option.stages)), None)
-        if option is None:
+        if workload.logged_devices is not None or option is None:
             return None
         cell = (workload, pool, devices, option.stages)
-        if cell not in self._traffics:
+        if cell not in self._by_cell:
             estimate = self.prices.cells.estimate(*cell)
             assert isinstance(estimate, CellEstimate), f"a Cell that fits: {estimate}"
-            rate = self.prices.pools[pool].nics_bytes_per_s
-            self._traffics[cell] = traffic_of_cell(estimate.setup, estimate.evaluation, rate)
-        return self._traffics[cell]
+            self._by_cell[cell] = self._of(estimate.setup, pool)
+        return self._by_cell[cell]
+
+    def _of(self, setup: Setup, pool: str) -> _Sent:
+        parts, flops = self.prices.parts(setup, pool), float(count_setup_flops(setup).model)
+        return _Sent(traffic=traffic_of(parts, flops), work=work_of(setup, evaluate_priced(parts), flops))
 
     def _pack(self, standing: _Standing) -> Packed | None:
         """The job as the player takes it; None where it sends nothing."""
         workload, pool, pieces, stages = standing
         devices = sum(mask.bit_count() for _, mask in pieces)
         grant, placement = Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
-        key = self.prices.key(workload, grant, placement)
-        traffic = self._traffic(workload, grant, placement)
-        if key is None or traffic is None:
+        key, sent = self.prices.key(workload, grant, placement), self._sent(workload, grant, placement)
+        if key is None or sent is None:
             return None
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
         # Jobs that share a NIC have other queue pairs on it, whoever they are.
         seed = crc32(repr((self.seed, pool, pieces)).encode())
-        return pack(playing_of(traffic, seats, self.fabric, seed=seed))
+        return pack(between_nodes(playing_of(sent.traffic, seats, self.fabric, seed=seed)))
 
     def _links_of(self, standing: _Standing) -> Mapping[str, int]:
         packed = self._packed(standing)

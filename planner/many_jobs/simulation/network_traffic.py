@@ -1,14 +1,15 @@
-"""What the jobs of a simulation send over their site's fabric: the traffic of a Cell's plan, and who sits where."""
+"""Jobs of a simulation as a player of their site's fabric takes them: seats, steps between nodes, what they compute."""
 
 from __future__ import annotations
 
 from estimator.network.fabric import Seat
-from estimator.network.traffic import Exchange, Span, Traffic
+from estimator.network.steps import Playing, Step, Transfer
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_shapes import PoolSeats
-from planner.one_job.explicit.figures import count_setup_flops
+from planner.many_jobs.simulation.settings import Work
+from profiles.records import replace
 
 
 def seats_of(setup: Setup, pool: PoolSeats, pieces: Pieces, first_node: int = 0) -> tuple[Seat, ...]:
@@ -27,35 +28,52 @@ def seats_of(setup: Setup, pool: PoolSeats, pieces: Pieces, first_node: int = 0)
     )
 
 
-def traffic_of_cell(setup: Setup, evaluation: Evaluation, nic_bytes_per_s: float) -> Traffic:
-    """Return what a Cell's plan sends: one all-reduce of the gradients of all stages at once, hidden behind compute as
-    far as the evaluation has it, so that an iteration alone takes what it says. `nic_bytes_per_s` is what all NICs of a
-    node send."""
-    whole_s, exposed_s = evaluation.iteration_time_s, evaluation.breakdown.dp_s
-    groups: list[tuple[int, ...]] = []
-    size_bytes, first = 0, 0
-    for stage, memory in zip(setup.stages, evaluation.memory, strict=True):
-        ranks = range(first, first + len(stage.slots))
-        if stage.dp * stage.cp > 1:
-            groups += (tuple(ranks[shard :: stage.tp]) for shard in range(stage.tp))
-            size_bytes = max(size_bytes, memory.weight_bytes)
-        first += len(stage.slots)
-    flops = float(count_setup_flops(setup).model)
-    sent_s = min(whole_s, max(exposed_s, _ring_s(setup, groups, size_bytes, nic_bytes_per_s)))
-    if not groups or sent_s == 0:
-        return Traffic(devices=first, spans=(Span(compute_s=whole_s),), flops=flops)
-    reduce = Exchange(axis="dp", op="all_reduce", size_bytes=float(size_bytes), groups=tuple(groups), alone_s=sent_s)
-    compute_s = whole_s - exposed_s
-    span = Span(compute_s=compute_s, exchanges=(reduce,), begins_s=whole_s - sent_s)
-    return Traffic(devices=first, spans=(span,), flops=flops)
+def work_of(setup: Setup, evaluation: Evaluation, flops: float) -> Work:
+    """Return what an iteration of a plan computes: `flops` on all devices; the seconds in which the stage that limits
+    the pipeline computes, those of other stages by what a micro-batch takes there."""
+    parts = evaluation.breakdown
+    limiting_s = (
+        parts.gemm_s
+        + parts.attention_s
+        + parts.convolution_s
+        + parts.memory_bound_s
+        + parts.recompute_s
+        + parts.optimizer_s
+    )
+    most_s = max(evaluation.stage_compute_s)
+    devices = sum(
+        len(stage.slots) * compute_s / most_s
+        for stage, compute_s in zip(setup.stages, evaluation.stage_compute_s, strict=True)
+    )
+    return Work(flops=flops, busy_device_s=limiting_s * devices)
 
 
-def _ring_s(setup: Setup, groups: list[tuple[int, ...]], size_bytes: int, nic_bytes_per_s: float) -> float:
-    """Seconds of rings at the full rate of the NICs of the node that most of them leave."""
-    nodes = [slot.node for stage in setup.stages for slot in stage.slots]
-    leaving: dict[int, float] = {}
-    for group in groups:
-        inside = {nodes[rank] for rank in group}
-        for node in inside if len(inside) > 1 else ():
-            leaving[node] = leaving.get(node, 0.0) + 2 * (len(group) - 1) / len(group) * size_bytes
-    return max(leaving.values(), default=0.0) / nic_bytes_per_s
+def between_nodes(playing: Playing) -> Playing:
+    """Return a job in fewer steps. Those without a byte on the network are joined: what it computes, and what it sends
+    inside its nodes, takes the same time beside whomever. Equal transfers in a row are one, their latencies before it.
+    """
+    steps: list[Step] = []
+    waits_s = 0.0
+    for step in playing.steps:
+        if any(mover.way for transfer in step.transfers for mover in transfer.movers):
+            if waits_s:
+                steps.append(Step(compute_s=waits_s))
+            steps.append(replace(step, transfers=tuple(map(_in_one, step.transfers))))
+            waits_s = 0.0
+        else:
+            inside_s = sum(_inside_s(transfer) for transfer in step.transfers)
+            waits_s += step.times * max(step.compute_s, step.begins_s + inside_s if step.transfers else 0.0)
+    if waits_s:
+        steps.append(Step(compute_s=waits_s))
+    return replace(playing, steps=tuple(steps))
+
+
+def _in_one(transfer: Transfer) -> Transfer:
+    times = transfer.times
+    movers = tuple(replace(mover, seconds=times * mover.seconds) for mover in transfer.movers)
+    return replace(transfer, movers=movers, latency_s=times * transfer.latency_s, times=1)
+
+
+def _inside_s(transfer: Transfer) -> float:
+    moved_s = max((mover.seconds / mover.most for mover in transfer.movers), default=0.0)
+    return transfer.times * (transfer.latency_s + moved_s)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from estimator.cells.cell import CellEstimate
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.parts import PricedSetup, price_setup
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from planner.many_jobs.jobs.records import Grant, Job, Workload
@@ -102,11 +103,11 @@ class SeatPrices:
             self._seated[key] = self._seat(key, pool, nodes)
         return self._there(self._seated[key], pool, nodes, 1.0)
 
-    def evaluated(self, key: SeatKey, placement: Placement) -> Evaluation:
-        """Return the price of that plan while nobody else uses the network."""
-        outcome = evaluate(self.seated(key, placement), self._pricing(self.pools[key[1]], 1.0))
-        assert isinstance(outcome, Evaluation), f"a Cell that was priced: {outcome}"
-        return outcome
+    def parts(self, setup: Setup, pool: str) -> PricedSetup:
+        """Return what the price of such a plan is put together from, while nobody else uses the network."""
+        priced = price_setup(setup, self._pricing(self.pools[pool], 1.0))
+        assert isinstance(priced, PricedSetup), f"a Cell that was priced: {priced}"
+        return priced
 
     def _price(self, key: SeatKey, thinned: float, placement: Placement) -> float:
         pool = self.pools[key[1]]

@@ -1,9 +1,7 @@
 "use strict";
 (function () {
   const root = document.documentElement;
-  const button = document.getElementById("theme");
   const prefers = window.matchMedia("(prefers-color-scheme: dark)");
-  const charts = Array.from(document.querySelectorAll(".chart"));
   let chosen = null;
   let views = [];
 
@@ -25,7 +23,7 @@
 
   function draw() {
     views.forEach((view) => view.finalize());
-    views = charts.map((place) => {
+    views = Array.from(document.querySelectorAll(".chart")).map((place) => {
       const text = place.nextElementSibling.textContent;
       const spec = Object.assign(JSON.parse(text), { config: config(), autosize: { type: "fit-x", contains: "padding" } });
       const narrow = place.clientWidth < 560;
@@ -65,8 +63,11 @@
   function dress() {
     const dark = chosen === null ? prefers.matches : chosen;
     root.dataset.theme = dark ? "dark" : "light";
-    button.textContent = dark ? "Light" : "Dark";
-    button.setAttribute("aria-pressed", String(dark));
+    const button = document.getElementById("theme");
+    if (button) {
+      button.textContent = dark ? "Light" : "Dark";
+      button.setAttribute("aria-pressed", String(dark));
+    }
     draw();
   }
 
@@ -79,29 +80,23 @@
     waiting = setTimeout(draw, 100);
   });
   prefers.addEventListener("change", dress);
-  button.addEventListener("click", () => {
-    chosen = root.dataset.theme !== "dark";
-    dress();
-  });
 
-  document.querySelectorAll(".copy").forEach((copy) => {
-    copy.addEventListener("click", async () => {
-      const text = copy.parentElement.querySelector("code").textContent;
-      try {
-        await navigator.clipboard.writeText(text);
-      } catch {
-        const range = document.createRange();
-        range.selectNodeContents(copy.parentElement.querySelector("code"));
-        getSelection().removeAllRanges();
-        getSelection().addRange(range);
-        document.execCommand("copy");
-      }
-      copy.textContent = "Copied";
-      setTimeout(() => (copy.textContent = "Copy"), 1500);
-    });
-  });
+  async function copy(button) {
+    const code = button.parentElement.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(code);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  }
 
-  document.getElementById("save").addEventListener("click", async () => {
+  async function save() {
     const packed = Uint8Array.from(atob(document.getElementById("answer").textContent.trim()), (c) => c.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const link = document.createElement("a");
@@ -109,7 +104,21 @@
     link.download = "cellplan.json";
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  document.addEventListener("click", (event) => {
+    const target = event.target;
+    if (target.id === "theme") {
+      chosen = root.dataset.theme !== "dark";
+      dress();
+    } else if (target.id === "save" && document.getElementById("answer")) {
+      save();
+    } else if (target.classList.contains("copy")) {
+      copy(target);
+    }
   });
 
+  // What the page of `cellplan serve` calls when it has put another answer in.
+  window.dressPage = dress;
   dress();
 })();

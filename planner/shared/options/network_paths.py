@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from planner.shared.options.record import Option, Options
 from planner.shared.options.topology import TopologyOptions
-from planner.shared.options.values import NATURAL, NIC_PAIR
+from planner.shared.options.values import NATURAL, NIC_PAIR, PATIENCE, POSITIVE_INT, SHARE, UDP_PORT
 from profiles.numerals import read_whole
 from profiles.records import dataclass
 from profiles.routing import HashName, RoutingKind
@@ -62,3 +63,40 @@ class NetworkPathsOptions(TopologyOptions, _PortOptions):
         HashName | None, Option("of ecmp: the family of the hash (default: the cluster file's, or jenkins)")
     ] = None
     seed: Annotated[int | None, Option("of ecmp: of the hash (default: the cluster file's, or 0)", "N", NATURAL)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkProbeOptions(TopologyOptions, _PortOptions):
+    """Which ports take which way, found by sending."""
+
+    command: ClassVar[str] = "network probe"
+
+    cluster: Annotated[str, Option("such as h100:16x8, or a cluster file", "C")] = field(kw_only=False)
+    destination: Annotated[str, Option("the node that packets go to", "HOST")] = field(kw_only=False)
+    source: Annotated[str | None, Option("the node that they come from (default: this machine's name)", "HOST")] = None
+    read: Annotated[
+        tuple[str, ...],
+        Option(
+            "send nothing: read what mtr --json or traceroute printed, with the source port, or after the commands that"
+            " say it",
+            "[PORT=]FILE",
+            repeated=True,
+        ),
+    ] = ()
+    address: Annotated[
+        str | None, Option("of the node that packets go to (default: as the cluster file says, else its name's)", "IP")
+    ] = None
+    source_address: Annotated[
+        str | None, Option("of this machine's, which says the NIC (default: as its routes say)", "IP")
+    ] = None
+    destination_port: Annotated[
+        int, Option("UDP port that packets go to (default: RoCE's %(default)s)", "N", UDP_PORT)
+    ] = 4791
+    most: Annotated[int, Option("ports to try at most (default: %(default)s)", "N", POSITIVE_INT)] = 1024
+    confidence: Annotated[
+        float, Option("that no way is missed when it stops without all (default: %(default)s)", "SHARE", SHARE)
+    ] = 0.99
+    wait_s: Annotated[float, Option("seconds to wait for an answer (default: %(default)s)", "S", PATIENCE)] = 1.0
+    output: Annotated[
+        Path | None, Option("write the cluster file that knows these ways", short="-o", writes="file")
+    ] = None

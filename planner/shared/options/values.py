@@ -79,6 +79,7 @@ def _counts(limit: Limit, *, least: int = 1) -> Values:
 _WITHIN = {"minimum": ge, "exclusiveMinimum": gt, "exclusiveMaximum": lt, "maximum": le}
 POSITIVE_INT = _numbers("a whole number of at least 1", read_whole, minimum=1)
 NATURAL = _numbers("a whole number of at least 0", read_whole, minimum=0)
+UDP_PORT = _numbers("a port from 1 to 65535", read_whole, minimum=1, maximum=65535)
 SAMPLES = _counts(LIMITS.samples)
 TOKENS = _counts(LIMITS.tokens)
 ITERATIONS = _counts(LIMITS.iterations)

@@ -29,6 +29,7 @@ SEVERAL: dict[str, tuple[str, ...]] = {
     "simulate": ("simulate", "simulate_sweep"),
     "plan": ("plan", "front", "smallest", "side_by_side", "largest"),
     "mcp": (),
+    "serve": (),
 }
 """Commands that several functions answer, or none: their arguments are those of all."""
 

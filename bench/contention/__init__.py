@@ -1,0 +1,1 @@
+"""Crux's experiments on the network policies."""

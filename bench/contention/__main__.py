@@ -1,0 +1,46 @@
+"""Crux's experiments, the paper's figures beside ours.
+
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--first-seed 0]
+
+Experiments: figure-16 (with 100 cases in its short form: --cases 100). `bench/contention/cases.py` says what is drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from bench.contention import figure_16
+from estimator.host.cpu import cpu_name
+from estimator.network.player.compiling import can_compile
+
+TITLES = {"figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="bench.contention", description=__doc__)
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
+    parser.add_argument("--cases", type=int, default=1500)
+    parser.add_argument("--first-seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    wanted = options.experiments or list(TITLES)
+    unknown = [name for name in wanted if name not in TITLES]
+    if unknown:
+        parser.error(f"found {unknown[0]!r}, expected of {', '.join(TITLES)}")
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, {packages}")
+    print("the player's loop is compiled" if can_compile() else "the player's loop is plain Python")
+    for name in wanted:
+        print(f"\n## {TITLES[name]}\n", flush=True)
+        for line in figure_16.lines(options.cases, options.first_seed):
+            print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Figure 16: paths, priorities and compression, each beside the optimum of the other two; whole policies beside it.
+
+- Paths: those of a method, with the best levels on them.
+- Priorities: a method's order on the best paths, with the best compression of that order.
+- Compression: a method's levels for the best order (of all, each job with a level of its own) on the best paths, beside
+  the best compression of that order.
+Shares of the most work (eq. 1) that any paths and levels do. Nothing varies: compute takes as long in every iteration.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations, product
+from statistics import mean
+
+from bench.contention.cases import LEVELS, draw_case
+from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
+from planner.contention.policies.coflows import bssi_order
+from planner.contention.policies.compression.catalogue import COMPRESSIONS
+from planner.contention.policies.compression.dag import contention_dag
+from planner.contention.policies.crux import Crux
+from planner.contention.policies.intensity import bottleneck_s, intensities
+from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs, link_seconds
+from planner.contention.policies.ours import Ours
+from planner.contention.policies.priority import order_by
+from planner.contention.policies.records import View
+from planner.contention.policies.search.bound import bound_flops_per_s
+from planner.contention.policies.search.exhaustive import Paths, best_paths_and_levels
+from planner.contention.policies.search.rehearsals import Rehearsals
+from planner.contention.policies.search.worth import work_per_s
+from planner.contention.policies.taccl_star import TacclStar
+
+PAPER = {"paths: crux": "97.69", "priorities: crux": "97.24", "compression: algorithm-1": "97.12"}
+BUDGETS = (50, 200, 1000)
+"""Plays of `ours` without enumeration."""
+
+Order = tuple[int, ...]
+Worth = Callable[[Paths, Sequence[int | None]], float]
+
+
+def lines(cases: int, first: int) -> Iterator[str]:
+    """Yield the table over so many cases from a seed on."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    draw_case(first)
+    began, optima_s, plays = time.process_time(), 0.0, 0
+    for seed in range(first, first + cases):
+        view = draw_case(seed)
+        case_began = time.process_time()
+        rehearsals = Rehearsals(view)
+        best = best_paths_and_levels(rehearsals)
+        optima_s += time.process_time() - case_began
+        plays += rehearsals.played
+        for name, worth in _parts(view, rehearsals, best.paths, best.flops_per_s):
+            shares[name].append(100 * worth)
+    yield f"{cases} cases from seed {first}; {time.process_time() - began:.0f} s of CPU"
+    yield f"all optima: {optima_s:.1f} s, {1e3 * optima_s / cases:.0f} ms and {plays / cases:.0f} plays a case"
+    yield ""
+    yield "| % of the optimum | paper | mean | median | 5% have less | 1% have less | worst |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, its in shares.items():
+        ranked = sorted(its)
+        figures = (mean(its), *(ranked[int(part * (len(ranked) - 1))] for part in (0.5, 0.05, 0.01, 0)))
+        yield f"| {name} | {PAPER.get(name, '')} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |"
+
+
+def _parts(view: View, rehearsals: Rehearsals, best_paths: Paths, most: float) -> Iterator[tuple[str, float]]:
+    def worth(paths: Paths, levels: Sequence[int | None]) -> float:
+        return work_per_s(view.jobs, rehearsals.iterations_per_s(paths, levels)) / most
+
+    hashed = tuple(job.now for job in view.jobs)
+    for name, paths in (
+        ("crux", Crux().choose_paths(view)),
+        ("tacclstar", TacclStar().decide(view).paths),
+        ("hashed", hashed),
+    ):
+        yield f"paths: {name}", best_paths_and_levels(rehearsals, fixed=paths).flops_per_s / most
+    seconds = link_seconds(view, best_paths)
+    pairs = contending_pairs(seconds)
+    for name, order in _orders(view, seconds):
+        yield f"priorities: {name}", max(worth(best_paths, levels) for levels in _compressions(view, order, pairs))
+    jobs = contending_jobs(seconds)
+    unlimited = {order: worth(best_paths, _levels(view, order, range(len(order)))) for order in permutations(jobs)}
+    order = max(unlimited, key=lambda order: (unlimited[order], order))
+    reachable = max(worth(best_paths, levels) for levels in _compressions(view, order, pairs))
+    dag = contention_dag(order, pairs, dict(enumerate(intensities(view, seconds))))
+    for name, compress in COMPRESSIONS.items():
+        levels = _levels(view, order, compress(dag, LEVELS)) if order else (None,) * len(view.jobs)
+        yield f"compression: {name}", worth(best_paths, levels) / reachable
+    for name in NETWORK_POLICIES:
+        if name != "ours":
+            decision = make_network_policy(name).decide(view)
+            rates = rehearsals.iterations_per_s(decision.paths, decision.levels, decision.offsets_s)
+            yield f"all: {name}", work_per_s(view.jobs, rates) / most
+    for plays in BUDGETS:
+        searched = Ours(exact=0, plays=plays).solve(view)
+        yield f"all: ours, {plays} plays at most", searched.best.flops_per_s / most
+    yield "all: bound", bound_flops_per_s(view) / most
+
+
+def _orders(view: View, seconds: Sequence[LinkSeconds]) -> Iterator[tuple[str, Order]]:
+    jobs = contending_jobs(seconds)
+    intensity = intensities(view, seconds)
+    times = {job: bottleneck_s(view.jobs[job], seconds[job]) for job in jobs}
+    yield "crux", Crux().rank(view, seconds)
+    yield "intensity alone", order_by(view, jobs, [intensity[job] for job in jobs])
+    yield "sincronia", tuple(bssi_order(view, seconds))
+    yield "varys (shortest first)", tuple(sorted(jobs, key=lambda job: (times[job], view.jobs[job].id)))
+
+
+def _levels(view: View, order: Sequence[int], levels: Sequence[int]) -> tuple[int | None, ...]:
+    level = dict(zip(order, levels, strict=True))
+    return tuple(level.get(job) for job in range(len(view.jobs)))
+
+
+def _compressions(view: View, order: Order, pairs: set[tuple[int, int]]) -> Iterator[tuple[int | None, ...]]:
+    """All levels that never put the less important of two jobs that share a link before the other."""
+    place = {job: rank for rank, job in enumerate(order)}
+    ranked = [tuple(sorted((place[one], place[other]))) for one, other in pairs]
+    for levels in product(range(LEVELS), repeat=len(order)):
+        if all(levels[first] <= levels[second] for first, second in ranked):
+            yield _levels(view, order, levels)

@@ -1,0 +1,104 @@
+"""Cases on the emulated fabric: when the iterations of each job ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import mean
+from typing import Any
+
+from bench.testbed.fabric.cases import Case, Job
+from bench.testbed.fabric.shape import BLOCK_PORTS, FIRST_PORT, LEVEL_PORTS, Shape, place_address
+from bench.testbed.fabric.spaces import lay_out_fabric, place_space
+from bench.testbed.namespaces import tool
+from bench.testbed.network import standing
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from profiles.records import dataclass
+
+WORKER = python_worker("bench.testbed.fabric.worker")
+PORT = 29_800
+SILENT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """When the iterations of a job ended, counted from the beginning of the round."""
+
+    ended_s: tuple[float, ...]
+
+    def iterations_s(self, from_s: float, until_s: float) -> tuple[float, ...]:
+        """Return the seconds of those that began after `from_s` and ended before `until_s`."""
+        return tuple(end - begin for begin, end in pairwise(self.ended_s) if begin >= from_s and end <= until_s)
+
+    def mean_s(self, from_s: float, until_s: float) -> float:
+        """Return their mean; nan where there is none."""
+        found = self.iterations_s(from_s, until_s)
+        return mean(found) if found else float("nan")
+
+
+def run_cases(
+    shape: Shape, cases: Sequence[Case], *, lasts_s: float, jitter: float, seed: int, limit_s: float
+) -> list[tuple[Timed, ...]]:
+    """Return the times of the jobs of each case, one case after the other on one fabric. Raise MachineError where a
+    worker dies, or the fabric cannot be made."""
+    seats = sorted({(job.place, host) for case in cases for job in case.jobs for host in job.hosts})
+    rank_of = {seat: rank for rank, seat in enumerate(seats)}
+    request = {
+        "address": place_address(seats[0][1], seats[0][0]),
+        "port": PORT,
+        "rounds": [
+            {
+                "lasts_s": lasts_s,
+                "jobs": [_request(shape, job, rank_of, number, jitter, seed) for job in case.jobs],
+            }
+            for number, case in enumerate(cases)
+        ],
+    }
+    found: list[list[Timed | None]] = [[None] * len(case.jobs) for case in cases]
+
+    def take(_: int, value: dict[str, Any]) -> None:
+        if "job" in value:
+            found[value["round"]][value["job"]] = Timed(ended_s=tuple(value["ended_s"]))
+            sys.stderr.write(f"\r{value['round'] + 1} of {len(cases)} ")
+            sys.stderr.flush()
+
+    with standing(lay_out_fabric(shape)) as (prefix, _):
+        run_workers(
+            [
+                WorkerSpec(
+                    command=(tool("ip") or "ip", "netns", "exec", prefix + place_space(host, place), *WORKER),
+                    request=request,
+                    environment={"GLOO_SOCKET_IFNAME": "lo"},
+                )
+                for place, host in seats
+            ],
+            what="fabric",
+            limits=Limits(total_s=limit_s, silent_s=SILENT_S + lasts_s),
+            on_line=take,
+        )
+    sys.stderr.write("\n")
+    return [tuple(one for one in case if one is not None) for case in found]
+
+
+def _request(
+    shape: Shape, job: Job, rank_of: dict[tuple[int, int], int], number: int, jitter: float, seed: int
+) -> dict[str, Any]:
+    """`ports` are those that each rank's connections leave from: by them its leaf and the links tell where they go. A
+    job of the next round takes the next such block."""
+    ports = []
+    for host, spine in zip(job.hosts, job.spines, strict=True):
+        blocks = shape.blocks_to(shape.leaf_of(host), spine)
+        first = FIRST_PORT + blocks[number % len(blocks)] * BLOCK_PORTS + job.level * LEVEL_PORTS
+        ports.append((first, first + LEVEL_PORTS - 1))
+    return {
+        "kind": job.kind,
+        "ranks": [rank_of[job.place, host] for host in job.hosts],
+        "ports": ports,
+        "receiver": place_address(job.hosts[1], job.place),
+        "bytes": job.size_bytes,
+        "compute_s": job.compute_s,
+        "begins_s": job.begins_s,
+        "jitter": jitter,
+        "seed": f"{seed} {number} {job.place}",
+    }

@@ -1,0 +1,1 @@
+"""Finding on a real network which UDP source port takes which way."""

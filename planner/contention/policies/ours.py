@@ -1,0 +1,135 @@
+"""`ours`: the paths and levels under which jobs do most work, as the simulator plays them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from planner.contention.policies.crux import Crux
+from planner.contention.policies.loads import contending_jobs, link_seconds
+from planner.contention.policies.records import Decision, View
+from planner.contention.policies.search.bound import bound_flops_per_s
+from planner.contention.policies.search.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
+from planner.contention.policies.search.local import Start, search
+from planner.contention.policies.search.rehearsals import Rates, Rehearsals, played_rates
+from planner.contention.policies.unmanaged import Ecmp
+from profiles.errors import NothingFits
+from profiles.records import dataclass
+
+EXACT_JOBS = 6
+EXACT_PATHS = 4096
+"""With more ways than these to give jobs paths, not all are gone through."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """What was found for some jobs, and how many cases were played for it."""
+
+    best: Best
+    played: int
+
+
+class Ours:
+    """Jobs that no path joins are solved apart. Up to six jobs: all paths and levels, with proof, unless that may take
+    more than `exact` plays; else from what `crux` and `ecmp` do and from random starts, step by step, by as many
+    `plays`. No job's iteration takes longer than `slowdown_cap` times alone (0: however long)."""
+
+    name = "ours"
+
+    def __init__(self, plays: int = 2000, exact: int = 20_000, slowdown_cap: float = 0.0, seed: int = 0) -> None:
+        if plays < 0 or exact < 0 or not (slowdown_cap == 0 or slowdown_cap >= 1):
+            raise ValueError(f"plays {plays}, exact {exact}: not below 0; slowdown_cap {slowdown_cap}: 1 or more, or 0")
+        self.plays, self.exact, self.seed = plays, exact, seed
+        self.slowdown_cap = slowdown_cap or None
+        self.rates: Rates = played_rates
+
+    def decide(self, view: View) -> Decision:
+        """As `NetworkPolicy`. Raise NothingFits where nothing that was found keeps the cap: it names the job and the
+        smallest cap that works."""
+        best = self.solve(view).best
+        if best.excess > 0:
+            raise NothingFits(self._refusal(view, best))
+        return decision_of(view, best)
+
+    def solve(self, view: View) -> Searched:
+        """Return the best that is found, whether it keeps the cap or not; `proved` if every part is."""
+        paths, levels = [job.now for job in view.jobs], [0] * len(view.jobs)
+        flops_per_s, slowdown, excess, proved, played = 0.0, 1.0, 0.0, True, 0
+        parts = independent_parts(view)
+        for part in parts:
+            searched = self._solve_part(replace(view, jobs=tuple(view.jobs[job] for job in part)), len(parts))
+            best = searched.best
+            for place, job in enumerate(part):
+                paths[job], levels[job] = best.paths[place], best.levels[place]
+            flops_per_s += best.flops_per_s
+            slowdown, excess = max(slowdown, best.slowdown), max(excess, best.excess)
+            proved, played = proved and best.proved, played + searched.played
+        return Searched(
+            best=Best(
+                paths=tuple(paths),
+                levels=tuple(levels),
+                flops_per_s=flops_per_s,
+                slowdown=slowdown,
+                excess=excess,
+                proved=proved,
+            ),
+            played=played,
+        )
+
+    def _solve_part(self, view: View, parts: int) -> Searched:
+        rehearsals = Rehearsals(view, self.rates)
+        few = len(view.jobs) <= EXACT_JOBS and count_paths(view) <= EXACT_PATHS
+        if few and most_plays(rehearsals) <= self.exact:
+            best = best_paths_and_levels(rehearsals, cap=self.slowdown_cap)
+        else:
+            starts = [start_of(policy.decide(view)) for policy in (Crux(), Ecmp())]
+            plays = self.plays * len(view.jobs) // max(len(view.jobs), parts)
+            bound = bound_flops_per_s(view)
+            best = search(rehearsals, starts, plays=plays, cap=self.slowdown_cap, bound=bound, seed=self.seed)
+        return Searched(best=best, played=rehearsals.played)
+
+    def _refusal(self, view: View, best: Best) -> str:
+        rates = Rehearsals(view, self.rates).iterations_per_s(best.paths, best.levels)
+        slowest = min(range(len(rates)), key=lambda job: (rates[job] * view.jobs[job].alone_s, view.jobs[job].id))
+        known = "works" if best.proved else "was found to work"
+        return (
+            f"job {view.jobs[slowest].id}: no paths and levels keep its iteration within {self.slowdown_cap:g} times"
+            f" alone; the smallest cap that {known} is {best.slowdown * (1 + 1e-6):.4f}"
+        )
+
+
+def independent_parts(view: View) -> list[tuple[int, ...]]:
+    """Return the jobs in groups between which no path of one job has a link with any path of the other."""
+    users: dict[int, list[int]] = defaultdict(list)
+    for number, job in enumerate(view.jobs):
+        for link in sorted({link for options in job.paths for path in options for link, _ in path}):
+            users[link].append(number)
+    part = list(range(len(view.jobs)))
+    members = {job: [job] for job in part}
+    for jobs in users.values():
+        for job in jobs[1:]:
+            kept, gone = sorted((part[jobs[0]], part[job]))
+            if kept != gone:
+                for moved in members[gone]:
+                    part[moved] = kept
+                members[kept] += members.pop(gone)
+    return [tuple(sorted(jobs)) for _, jobs in sorted(members.items())]
+
+
+def start_of(decision: Decision) -> Start:
+    """Return a decision's paths and levels."""
+    return Start(paths=decision.paths, levels=tuple(level or 0 for level in decision.levels))
+
+
+def decision_of(view: View, best: Best) -> Decision:
+    """Return what was found as a decision: jobs that share no link have no level, and inside a level jobs stand in the
+    order of `crux`."""
+    seconds = link_seconds(view, best.paths)
+    contending = set(contending_jobs(seconds))
+    ranked = Crux().rank(view, seconds)
+    return Decision(
+        paths=best.paths,
+        levels=tuple(level if job in contending else None for job, level in enumerate(best.levels)),
+        offsets_s=(0.0,) * len(view.jobs),
+        order=tuple(sorted(ranked, key=lambda job: (best.levels[job], ranked.index(job)))),
+    )

@@ -1,0 +1,155 @@
+"""Paths and levels of many jobs: from several starts, step by step to what the simulator says is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+from planner.contention.policies.records import Choice, View
+from planner.contention.policies.search.exhaustive import Best, Paths
+from planner.contention.policies.search.rehearsals import Rehearsals
+from planner.contention.policies.search.worth import excess_of, slowdowns, work_per_s
+from profiles.records import dataclass
+
+BETTER = 1e-9
+"""Work that is more by no more, relatively, is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where the search begins."""
+
+    paths: Paths
+    levels: tuple[int, ...]
+
+
+Move = Callable[[Start], Start | None]
+"""A step from one decision to another; None where it leads nowhere new."""
+
+
+def search(
+    rehearsals: Rehearsals,
+    starts: Sequence[Start],
+    *,
+    plays: int,
+    cap: float | None = None,
+    bound: float = float("inf"),
+    seed: int = 0,
+) -> Best:
+    """Return the best that is found in at most `plays` played cases: each start is improved until no step from it is
+    better, and when all have been, random ones follow. With a cap the least excess comes before the most work. Where
+    the bound is reached it ends, with proof.
+
+    Args:
+        rehearsals: what plays; cases that it knows cost nothing.
+        starts: at least one; each is looked at even when there are no plays left.
+        plays: cases that may be played from now on.
+        cap: on every job's slowdown.
+        bound: FLOP/s that nothing can pass.
+        seed: of the order of steps, and of random starts.
+    """
+    rng, limit = Random(seed), rehearsals.played + plays
+    best: Best | None = None
+    for number, start in enumerate(_with_random(rehearsals.view, starts, rng)):
+        if number >= len(starts) and (rehearsals.played >= limit or number >= len(starts) + RANDOM_STARTS):
+            break
+        climbed = _climb(rehearsals, start, limit, cap, rng)
+        if best is None or _better(climbed, best):
+            best = climbed
+        if best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER):
+            return replace(best, proved=True)
+    assert best is not None
+    return best
+
+
+RANDOM_STARTS = 8
+"""So many follow those that are given, while plays are left."""
+
+
+def _with_random(view: View, starts: Sequence[Start], rng: Random) -> Iterator[Start]:
+    yield from starts
+    levels = view.levels or max(len(view.jobs), 1)
+    while True:
+        yield Start(
+            paths=tuple(tuple(rng.randrange(len(options)) for options in job.paths) for job in view.jobs),
+            levels=tuple(rng.randrange(levels) for _ in view.jobs),
+        )
+
+
+def _climb(rehearsals: Rehearsals, start: Start, limit: int, cap: float | None, rng: Random) -> Best:
+    """Take the first step that is better, until none of them is or no plays are left."""
+    at, best = start, value_of(rehearsals, start, cap)
+    moves = list(_moves(rehearsals.view))
+    rng.shuffle(moves)
+    since, place = 0, 0
+    while since < len(moves) and rehearsals.played < limit:
+        following = moves[place](at)
+        place, since = (place + 1) % len(moves), since + 1
+        if following is None:
+            continue
+        value = value_of(rehearsals, following, cap)
+        if _better(value, best):
+            at, best, since = following, value, 0
+    return best
+
+
+def value_of(rehearsals: Rehearsals, start: Start, cap: float | None = None) -> Best:
+    """Return what a decision is worth."""
+    rates = rehearsals.iterations_per_s(start.paths, start.levels)
+    slowdown = max(slowdowns(rehearsals.view.jobs, rates), default=1.0)
+    return Best(
+        paths=start.paths,
+        levels=start.levels,
+        flops_per_s=work_per_s(rehearsals.view.jobs, rates),
+        slowdown=slowdown,
+        excess=excess_of(slowdown, cap),
+        proved=False,
+    )
+
+
+def _better(one: Best, other: Best) -> bool:
+    if one.excess != other.excess:
+        return one.excess < other.excess
+    return one.flops_per_s > other.flops_per_s * (1 + BETTER)
+
+
+def _moves(view: View) -> Iterator[Move]:
+    """All steps: another path for a connection, another level for a job, two jobs that swap their levels."""
+    levels, jobs = view.levels or len(view.jobs), len(view.jobs)
+    for job, contender in enumerate(view.jobs):
+        for connection, options in enumerate(contender.paths):
+            yield from (_to_path(job, connection, path) for path in range(len(options)) if len(options) > 1)
+        yield from (_to_level(job, level) for level in range(min(levels, jobs)))
+        yield from (_swap(job, other) for other in range(job + 1, jobs))
+
+
+def _to_path(job: int, connection: int, path: Choice) -> Move:
+    def move(start: Start) -> Start | None:
+        choices = start.paths[job]
+        if choices[connection] == path:
+            return None
+        changed = (*choices[:connection], path, *choices[connection + 1 :])
+        return Start(paths=(*start.paths[:job], changed, *start.paths[job + 1 :]), levels=start.levels)
+
+    return move
+
+
+def _to_level(job: int, level: int) -> Move:
+    def move(start: Start) -> Start | None:
+        if start.levels[job] == level:
+            return None
+        return Start(paths=start.paths, levels=(*start.levels[:job], level, *start.levels[job + 1 :]))
+
+    return move
+
+
+def _swap(one: int, other: int) -> Move:
+    def move(start: Start) -> Start | None:
+        if start.levels[one] == start.levels[other]:
+            return None
+        levels = list(start.levels)
+        levels[one], levels[other] = levels[other], levels[one]
+        return Start(paths=start.paths, levels=tuple(levels))
+
+    return move

@@ -1,0 +1,177 @@
+"""What jobs would do under a decision: groups of jobs that share links are played, each case of them once.
+
+Jobs that share no link say nothing to each other, so that a decision is played in parts. What a part does depends on
+the amounts that its jobs put on links, not on which links these are (the other spine of a fabric is the same), and on
+the levels of those who share a link, before, after or equal, not on their numbers. A case that was played is
+remembered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+from estimator.network.steps import Playing, Step
+from planner.contention.policies.loads import steps_on
+from planner.contention.policies.records import Choice, View
+from profiles.records import dataclass
+
+Rates = Callable[[Sequence[Playing], Sequence[float]], Sequence[float]]
+"""Iterations a second of each of several jobs on links of so many bytes/s."""
+
+
+def played_rates(jobs: Sequence[Playing], bytes_per_s: Sequence[float]) -> tuple[float, ...]:
+    """Return iterations a second, by `estimator.network.player`; compute times do not vary."""
+    import numpy as np
+
+    from estimator.network.player.play import Settings, play
+
+    played = play(jobs, np.array(bytes_per_s), settings=Settings(jitter=0.0))
+    return tuple(1.0 / job.seconds for job in played.jobs)
+
+
+Amounts = tuple[tuple[int, float], ...]
+"""Of the movers of a job, by number, which put how many bytes/s on a link."""
+Loads = tuple[float, tuple[tuple[int, Amounts], ...]]
+"""A link's bytes/s, and by job what its movers put there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Jobs that links join, on their paths. `links`: what they put on each, equal ones once. `sharing`: the pairs that
+    share one, by place in `jobs`."""
+
+    jobs: tuple[int, ...]
+    links: frozenset[Loads]
+    sharing: tuple[tuple[int, int], ...]
+    choices: tuple[tuple[Choice, ...], ...]
+
+    @property
+    def case(self) -> Hashable:
+        """What tells it from other groups, as far as playing goes."""
+        return self.links, self.jobs
+
+
+class Rehearsals:
+    """Plays decisions on a view, and counts how many cases it played."""
+
+    def __init__(self, view: View, rates: Rates = played_rates) -> None:
+        self.view, self.played = view, 0
+        self._rates = rates
+        self._steps: dict[tuple[int, tuple[Choice, ...]], tuple[tuple[Step, ...], dict[int, Amounts]]] = {}
+        self._known: dict[Hashable, tuple[float, ...]] = {}
+
+    def iterations_per_s(
+        self,
+        paths: Sequence[Sequence[Choice]],
+        levels: Sequence[int | None],
+        offsets_s: Sequence[float] | None = None,
+    ) -> tuple[float, ...]:
+        """Return the rate of each job under these paths and levels, all beginning at once if no offset is said."""
+        rates = [0.0] * len(self.view.jobs)
+        for group in self.groups(paths):
+            its_offsets_s = None if offsets_s is None else tuple(offsets_s[job] for job in group.jobs)
+            its = self.group_rates(group, [levels[job] or 0 for job in group.jobs], its_offsets_s)
+            for job, rate in zip(group.jobs, its, strict=True):
+                rates[job] = rate
+        return tuple(rates)
+
+    def groups(self, paths: Sequence[Sequence[Choice]]) -> list[Group]:
+        """Return the groups of jobs that share links on these paths; each job is in one."""
+        users: dict[int, list[int]] = defaultdict(list)
+        for job, choices in enumerate(paths):
+            for link in self._on_links(job, tuple(choices))[1]:
+                users[link].append(job)
+        leader = list(range(len(paths)))
+        for jobs in users.values():
+            _join(leader, jobs)
+        members: dict[int, list[int]] = defaultdict(list)
+        links: dict[int, list[int]] = defaultdict(list)
+        for job in range(len(paths)):
+            members[_leader(leader, job)].append(job)
+        for link, jobs in users.items():
+            links[_leader(leader, jobs[0])].append(link)
+        return [self._group(jobs, paths, users, links[first]) for first, jobs in members.items()]
+
+    def group_rates(
+        self, group: Group, levels: Sequence[int], offsets_s: tuple[float, ...] | None = None
+    ) -> tuple[float, ...]:
+        """Return the rate of each job of a group under these levels, by place in it."""
+        if offsets_s is None or not any(offsets_s):
+            offsets_s = (0.0,) * len(group.jobs)
+        case = group.case, tuple(_sign(levels[one] - levels[other]) for one, other in group.sharing), offsets_s
+        if case not in self._known:
+            self._known[case] = self._play(group, levels, offsets_s)
+        return self._known[case]
+
+    def _play(self, group: Group, levels: Sequence[int], offsets_s: Sequence[float]) -> tuple[float, ...]:
+        self.played += 1
+        numbers: dict[int, int] = {}
+        jobs = []
+        for job, choices, level, offset_s in zip(group.jobs, group.choices, levels, offsets_s, strict=True):
+            steps = tuple(_renumbered(step, numbers) for step in self._on_links(job, choices)[0])
+            jobs.append(Playing(steps=steps, level=level, starts_s=offset_s))
+        return tuple(self._rates(jobs, [self.view.bytes_per_s[link] for link in numbers]))
+
+    def _on_links(self, job: int, choices: tuple[Choice, ...]) -> tuple[tuple[Step, ...], dict[int, Amounts]]:
+        """A job's steps on its paths, and for each link what each of its movers puts there."""
+        key = job, choices
+        if key not in self._steps:
+            steps = steps_on(self.view.jobs[job], choices)
+            movers = [m for step in steps for transfer in step.transfers for m in transfer.movers]
+            amounts: dict[int, list[tuple[int, float]]] = defaultdict(list)
+            for number, mover in enumerate(movers):
+                for link, bytes_per_s in mover.way:
+                    amounts[link].append((number, bytes_per_s))
+            self._steps[key] = steps, {link: tuple(its) for link, its in amounts.items()}
+        return self._steps[key]
+
+    def _group(
+        self, jobs: list[int], paths: Sequence[Sequence[Choice]], users: dict[int, list[int]], links: list[int]
+    ) -> Group:
+        choices = tuple(tuple(paths[job]) for job in jobs)
+        amounts = {job: self._on_links(job, its)[1] for job, its in zip(jobs, choices, strict=True)}
+        loads = frozenset(
+            (self.view.bytes_per_s[link], tuple((job, amounts[job][link]) for job in users[link])) for link in links
+        )
+        place = {job: number for number, job in enumerate(jobs)}
+        on_links = {tuple(users[link]) for link in links}
+        sharing = {(place[a], place[b]) for its in on_links for n, a in enumerate(its) for b in its[n + 1 :]}
+        return Group(jobs=tuple(jobs), links=loads, sharing=tuple(sorted(sharing)), choices=choices)
+
+
+def _sign(difference: int) -> int:
+    return (difference > 0) - (difference < 0)
+
+
+def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
+    """The step with links counted from 0, as they come."""
+    return replace(
+        step,
+        transfers=tuple(
+            replace(
+                transfer,
+                movers=tuple(
+                    replace(mover, way=tuple((numbers.setdefault(link, len(numbers)), b) for link, b in mover.way))
+                    for mover in transfer.movers
+                ),
+            )
+            for transfer in step.transfers
+        ),
+    )
+
+
+def _leader(leader: list[int], job: int) -> int:
+    while leader[job] != job:
+        leader[job] = leader[leader[job]]
+        job = leader[job]
+    return job
+
+
+def _join(leader: list[int], jobs: Sequence[int]) -> None:
+    first = _leader(leader, jobs[0])
+    for job in jobs[1:]:
+        other = _leader(leader, job)
+        first, other = min(first, other), max(first, other)
+        leader[other] = first
