@@ -49,9 +49,7 @@ def _job(name: str, hosts: int, on_leaves: list[int], leaves: int, rng: Random) 
     wire_s = 2 * (hosts - 1) / hosts * gradient_bytes / HOST_BYTES_PER_S
     hops = list(zip(on_leaves, on_leaves[1:] + on_leaves[:1], strict=True)) if len(on_leaves) > 1 else []
     way = tuple((hop, HOST_BYTES_PER_S) for hop in range(len(hops)))
-    step = Step(
-        compute_s=compute_s, begins_s=begins_s, transfers=(Transfer(movers=(Mover(way=way, seconds=wire_s),)),)
-    )
+    step = Step(compute_s=compute_s, begins_s=begins_s, transfers=(Transfer(movers=(Mover(way=way, seconds=wire_s),)),))
     return Contender(
         id=name,
         devices=hosts * GPUS,
@@ -92,7 +90,10 @@ def lines(decisions: int, first: int) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for jobs, edges in ((46, 300), (200, 2000), (500, 5000), (2000, 10_000)):
         dag = _draw_dag(jobs, edges, first)
-        timed = {name: min((_timed(lambda c=c: c(dag, LEVELS)) for _ in range(3)), key=lambda t: t[0]) for name, c in COMPRESSIONS.items()}
+        timed = {
+            name: min((_timed(lambda c=c: c(dag, LEVELS)) for _ in range(3)), key=lambda t: t[0])
+            for name, c in COMPRESSIONS.items()
+        }
         most = cut_weight(dag, timed["exact"][1])
         for name, (time_s, levels) in timed.items():
             yield f"| {jobs} | {edges} | {name} | {1e3 * time_s:.1f} | {100 * cut_weight(dag, levels) / most:.2f} |"

@@ -3,6 +3,7 @@
     python -m bench.network closed-form [--most 4096] [--bytes 1e9]
     python -m bench.network counters [--series 200] [--jitter 0.01]
     python -m bench.network events [--seed 0]
+    python -m bench.network packets [--cases 30] [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
     python -m bench.network speed [--runs 3]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
@@ -17,7 +18,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import closed_form, counters, events, lingjun, observations, speed
+from bench.network import closed_form, counters, events, lingjun, observations, packets, speed
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "events": events.main,
     "lingjun": lingjun.main,
     "observations": observations.main,
+    "packets": packets.main,
     "speed": speed.main,
 }
 

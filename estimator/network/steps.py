@@ -12,7 +12,8 @@ from profiles.records import dataclass
 class Mover:
     """Whatever moves as one over a network: a connection, or all flows of one step of a collective, which wait for each
     other. At pace 1 it puts `way`, each link once, (link, bytes/s), on the network; it takes `seconds` at that pace,
-    and is never faster than `most`. A mover without a way takes its seconds over `most`."""
+    and is never faster than `most`. A mover without a way takes its seconds over `most`. Links are shared by bytes: of
+    two movers of one level and weight that one link holds, each gets as many bytes/s where its way is fullest."""
 
     way: tuple[tuple[int, float], ...]
     seconds: float

@@ -45,10 +45,10 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
     one. `timeline` and `plot` are files to write. InputError for jobs that cannot sit so; NothingFits for one that
     cannot communicate."""
     from estimator.network.fabric import fabric_of
-    from planner.many_jobs.contention.contending import contend
-    from planner.many_jobs.contention.describing import describe
-    from planner.many_jobs.contention.jobs_file import read_jobs
-    from planner.many_jobs.contention.pictures import check_timeline, draw_links, save_timeline
+    from planner.contention.contending import contend
+    from planner.contention.describing import describe
+    from planner.contention.jobs_file import read_jobs
+    from planner.contention.pictures import check_timeline, draw_links, save_timeline
     from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
     from planner.shared.inputs import load_any_place
     from planner.shared.pictures import picture_format

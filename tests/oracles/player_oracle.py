@@ -69,7 +69,7 @@ def played_ends(playings: Sequence[Playing], bytes_per_s: Sequence[float]) -> li
         if all(job.gone for job in jobs):
             return [job.ends for job in jobs]
         moving = [(job, number, mover, level) for job in jobs for number, mover, level in job.moving()]
-        paces = _paces([(mover, level, job.playing.weight) for job, _, mover, level in moving], bytes_per_s)
+        paces = _paces([(mover, level, _weight(job.playing, mover)) for job, _, mover, level in moving], bytes_per_s)
         times = [time for job in jobs if not job.gone for time in (job.computed, job.waits) if time and time > now]
         times += [
             now + job.left[number] / pace for (job, number, _, _), pace in zip(moving, paces, strict=True) if pace
@@ -80,7 +80,12 @@ def played_ends(playings: Sequence[Playing], bytes_per_s: Sequence[float]) -> li
         now = after
 
 
-def _paces(movers: Sequence[tuple[Mover, int, float]], bytes_per_s: Sequence[float]) -> list[Fraction]:
+def _weight(playing: Playing, mover: Mover) -> Fraction:
+    """Shares of links are equal in bytes."""
+    return Fraction(playing.weight) / max((Fraction(amount) for _, amount in mover.way), default=Fraction(1))
+
+
+def _paces(movers: Sequence[tuple[Mover, int, Fraction]], bytes_per_s: Sequence[float]) -> list[Fraction]:
     """Level by level all paces over weight rise together; who is held by a full link, or by its most, stays."""
     left = [Fraction(rate) for rate in bytes_per_s]
     paces = [Fraction(0)] * len(movers)
@@ -90,12 +95,12 @@ def _paces(movers: Sequence[tuple[Mover, int, float]], bytes_per_s: Sequence[flo
             loads = [Fraction(0)] * len(left)
             for number in rising:
                 for link, amount in movers[number][0].way:
-                    loads[link] += Fraction(amount) * Fraction(movers[number][2])
+                    loads[link] += Fraction(amount) * movers[number][2]
             steps = [left[link] / load for link, load in enumerate(loads) if load]
-            steps += [(Fraction(movers[n][0].most) - paces[n]) / Fraction(movers[n][2]) for n in rising]
+            steps += [(Fraction(movers[n][0].most) - paces[n]) / movers[n][2] for n in rising]
             step = min(steps)
             for number in rising:
-                paces[number] += step * Fraction(movers[number][2])
+                paces[number] += step * movers[number][2]
             left = [rate - step * load for rate, load in zip(left, loads, strict=True)]
             rising = [
                 number

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ class FoldedMover:
     seconds: float
     most: float
     level: int
+    weight: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,13 +56,14 @@ def fold(jobs: Sequence[Packed], bytes_per_s: Floats) -> tuple[Part, ...]:
         transfers = []
         for count in job.mover_count:
             members = range(mover, mover + int(count))
-            seconds, levels = table.seconds, table.level
+            seconds, levels, weights = table.seconds, table.level, table.weight
             alike = [
                 FoldedMover(
                     way=tuple(ways.get(each, ())),
                     seconds=float(seconds[each]),
                     most=float(most[each]),
                     level=int(levels[each]),
+                    weight=float(weights[each]),
                 )
                 for each in members
             ]
@@ -85,6 +88,7 @@ class _Table:
     seconds: Floats
     most: Floats
     level: Integers
+    weight: Floats
     transfer: Integers
     job: Integers
 
@@ -102,6 +106,7 @@ def _table(jobs: Sequence[Packed]) -> _Table:
         seconds=joined("mover_seconds"),
         most=joined("mover_most"),
         level=joined("mover_level").astype(np.int64),
+        weight=joined("mover_weight"),
         transfer=np.repeat(np.arange(len(mover_count)), mover_count),
         job=np.repeat(np.arange(len(jobs)), movers),
     )
@@ -110,54 +115,57 @@ def _table(jobs: Sequence[Packed]) -> _Table:
 def _matters(table: _Table, bytes_per_s: Floats) -> tuple[Floats, Flags]:
     """What each mover's pace is at most, and which entries of the table still hold anybody."""
     most = table.most.copy()
-    kept = np.ones(len(table.link), dtype=bool)
-    if not len(kept):
-        return most, kept
+    if not len(table.link):
+        return most, np.ones(0, dtype=bool)
     links, place = np.unique(table.link, return_inverse=True)
-    rates = bytes_per_s[links]
-    job, transfer = table.job[table.mover], table.transfer[table.mover]
-    lone = _most_together(place, job, transfer, np.ones(len(place)), len(links)) <= 1
-    alone = lone[place]
+    rates, together = bytes_per_s[links], _Together(table, place)
+    alone = (together.most(np.ones(len(place))) <= 1)[place]
     np.minimum.at(most, table.mover[alone], (rates[place] / table.amount)[alone])
-    asked = _most_together(place, job, transfer, table.amount * most[table.mover], len(links))
-    kept &= ~alone & (asked > rates * NEVER_FULL)[place]
-    for link in _looser(table, kept, place, rates):
-        kept &= place != link
-    return most, kept
+    asked = together.most(table.amount * most[table.mover])
+    kept = ~alone & (asked > rates * NEVER_FULL)[place]
+    looser = np.zeros(len(links), dtype=bool)
+    looser[_looser(table, kept, place, rates)] = True
+    return most, kept & ~looser[place]
 
 
-def _most_together(place: Integers, job: Integers, transfer: Integers, values: Floats, links: int) -> Floats:
-    """The sum on each link of what is there at once at most: of each job the transfer with the most."""
-    pair, of_pair = np.unique(np.stack([place, transfer]), axis=1, return_inverse=True)
-    sums = np.bincount(of_pair.ravel(), values)
-    owner = np.zeros(len(sums), dtype=np.int64)
-    owner[of_pair.ravel()] = job
-    both, of_both = np.unique(np.stack([pair[0], owner]), axis=1, return_inverse=True)
-    greatest = np.zeros(both.shape[1])
-    np.maximum.at(greatest, of_both.ravel(), sums)
-    return np.bincount(both[0], greatest, minlength=links).astype(np.float64)
+class _Together:
+    """What is on each link at once at most: of each job the transfer with the most there."""
+
+    def __init__(self, table: _Table, place: Integers) -> None:
+        transfers, jobs = int(table.transfer[-1]) + 1, int(table.job[-1]) + 1
+        job_of = np.zeros(transfers, dtype=np.int64)
+        job_of[table.transfer] = table.job
+        pairs, self._pair = np.unique(place * transfers + table.transfer[table.mover], return_inverse=True)
+        # Transfers are numbered job by job, so that pairs are in the order of links and jobs too.
+        owners = pairs // transfers * jobs + job_of[pairs % transfers]
+        self._begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        self._link = owners[self._begins] // jobs
+
+    def most(self, values: Floats) -> Floats:
+        """Return the sum on each link of the values of what can be there at once."""
+        greatest = np.maximum.reduceat(np.bincount(self._pair, values), self._begins)
+        return np.bincount(self._link, greatest).astype(np.float64)
 
 
 def _looser(table: _Table, kept: Flags, place: Integers, rates: Floats) -> list[int]:
     """The links that others with the same users hold back more, whoever of them sends."""
     entries = np.flatnonzero(kept)
-    entries = entries[np.lexsort((table.mover[entries], place[entries]))]
-    begins = np.flatnonzero(np.diff(place[entries], prepend=-1))
+    entries = entries[np.argsort(place[entries], kind="stable")]
+    begins = [*np.flatnonzero(np.diff(place[entries], prepend=-1)).tolist(), len(entries)]
+    users, of_link = table.mover[entries], place[entries]
+    with np.errstate(divide="ignore"):
+        shares = table.amount[entries] / rates[of_link]
     tight: defaultdict[bytes, list[tuple[int, Floats]]] = defaultdict(list)
     looser: list[int] = []
-    for part in np.split(entries, begins[1:]) if len(entries) else []:
-        link = int(place[part[0]])
-        with np.errstate(divide="ignore"):
-            share = table.amount[part] / rates[link]
-        others = tight[table.mover[part].tobytes()]
+    for begin, end in pairwise(begins):
+        link, share = int(of_link[begin]), shares[begin:end]
+        others = tight[users[begin:end].tobytes()]
         if any(bool((share <= other * NEVER_FULL).all()) for _, other in others):
             looser.append(link)
             continue
-        beaten = [which for which, (_, other) in enumerate(others) if bool((other <= share).all())]
-        looser += [others[which][0] for which in beaten]
-        tight[table.mover[part].tobytes()] = [each for which, each in enumerate(others) if which not in beaten] + [
-            (link, share)
-        ]
+        looser += [other for other, its in others if bool((its <= share).all())]
+        others[:] = [(other, its) for other, its in others if not bool((its <= share).all())]
+        others.append((link, share))
     return looser
 
 
@@ -175,6 +183,7 @@ def _merged(movers: Sequence[FoldedMover]) -> tuple[FoldedMover, ...]:
             seconds=mover.seconds,
             most=mover.most,
             level=mover.level,
+            weight=mover.weight,
         )
         for mover, count in counts.items()
     ]

@@ -31,6 +31,7 @@ class Packed:
     mover_seconds: Floats
     mover_most: Floats
     mover_level: Integers
+    mover_weight: Floats
     entry_count: Integers
     entry_link: Integers
     entry_amount: Floats
@@ -71,6 +72,7 @@ def pack(playing: Playing) -> Packed:
         mover_seconds=mover_seconds,
         mover_most=_real(mover.most for mover in movers),
         mover_level=_whole(_level(playing, transfer) for transfer in transfers for _ in transfer.movers),
+        mover_weight=_real(_weight(playing, mover) for mover in movers),
         entry_count=entry_count,
         entry_link=entry_link,
         entry_amount=entry_amount,
@@ -83,6 +85,11 @@ def pack(playing: Playing) -> Packed:
 
 def _level(playing: Playing, transfer: Transfer) -> int:
     return playing.level if transfer.level is None else transfer.level
+
+
+def _weight(playing: Playing, mover: Mover) -> float:
+    """What its pace counts where others share a link: shares are equal in bytes, so less the more a pace of 1 puts."""
+    return playing.weight / max((amount for _, amount in mover.way), default=1.0)
 
 
 def _least_s(transfers: Sequence[Transfer]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from estimator.network.player import compiling, events
 from estimator.network.player.folding import Part, fold
 from estimator.network.player.packing import Floats, Packed, pack
-from estimator.network.player.score import EVENTS, LOGGED, NEVER, NOW, PERIOD, PRESENT, Score, State, fresh_state
+from estimator.network.player.score import EVENTS, LOGGED, NEVER, NOW, PERIOD, PRESENT, SAVED, Score, State, fresh_state
 from estimator.network.player.scoring import Watch, as_lists, make_score
 from estimator.network.steps import Playing
 from profiles.records import dataclass
@@ -193,6 +193,8 @@ class _PartPlayed:
             skip_s = state.clock[PERIOD] * np.floor(skip_s / state.clock[PERIOD] + WHOLE)
         for job in present:
             state.done[job] += rates[job] * skip_s
+        # What was saved to compare with had not counted these.
+        state.tally[SAVED] = 0
         self._skipped_s += float(skip_s)
         for job in range(len(self._score.starts_s)):
             self._score.starts_s[job] -= skip_s if self._score.starts_s[job] > now else 0.0

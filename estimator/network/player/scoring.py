@@ -56,7 +56,7 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
         mover_first=_firsts([len(transfer.movers) for transfer in transfers]),
         seconds=_real([mover.seconds for mover in movers]),
         most=_real([mover.most for mover in movers]),
-        weight=_real([each.weight for each in playings])[mover_job],
+        weight=_real([mover.weight for mover in movers]),
         level=_whole([mover.level for mover in movers]),
         mover_job=mover_job,
         entry_first=_firsts(entry_count),

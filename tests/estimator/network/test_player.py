@@ -142,6 +142,16 @@ def test_the_parking_lot() -> None:
     assert steady(jobs, [1.0, 0.5, 1.0]) == pytest.approx([4.0, 4 / 3, 4.0, 4 / 3])
 
 
+def test_shares_are_equal_in_bytes() -> None:
+    """A job that sends half as fast when it is alone, held by its own NIC: it has what it wants of a link that it
+    shares with one of the whole rate, which gets the rest."""
+    slow, fast = (
+        Playing(steps=(Step(compute_s=0.0, transfers=(Transfer(movers=(Mover(way=((0, rate),), seconds=1.0),)),)),))
+        for rate in (0.5, 1.0)
+    )
+    assert steady([slow, fast]) == pytest.approx([1.0, 2.0])
+
+
 def test_in_cast() -> None:
     """Seven senders, each on a link of its own, to one receiver: its link alone counts."""
     jobs = [one_transfer(1.0, 1.0, links=(sender, 7)) for sender in range(7)]

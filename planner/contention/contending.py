@@ -12,7 +12,7 @@ from estimator.network.missing_ways import NoWayError
 from estimator.network.player.folding import fold
 from estimator.network.player.packing import Floats, Packed, pack
 from estimator.network.player.play import Happening, Played, Settings, mean_bytes_per_s, play
-from planner.many_jobs.contention.jobs_file import PlacedJob
+from planner.contention.jobs_file import PlacedJob
 from profiles.errors import NothingFits
 from profiles.records import dataclass, replace
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from estimator.network.player.play import Happening
 from estimator.network.player.score import COMPUTE_BEGINS, COMPUTE_ENDS, TRANSFER_BEGINS, TRANSFER_ENDS
-from planner.many_jobs.contention.contending import Contention
+from planner.contention.contending import Contention
 from planner.one_job.running.traces import metadata_event, slice_event, trace_text
 from planner.shared.pictures import PictureFormat, picture_bytes
 from profiles.errors import InputError

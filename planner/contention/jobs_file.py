@@ -10,8 +10,8 @@ from estimator.communication.collectives import time_collective
 from estimator.communication.groups import describe_group
 from estimator.network.connections import Seat
 from estimator.network.traffic import Exchange, Span, Traffic
-from planner.many_jobs.contention.jobs_schema import WrittenJob, WrittenJobs, WrittenTraffic
-from planner.many_jobs.contention.plan_traffic import SentByPlan, read_own_places, sent_by_file, sent_by_model
+from planner.contention.jobs_schema import WrittenJob, WrittenJobs, WrittenTraffic
+from planner.contention.plan_traffic import SentByPlan, read_own_places, sent_by_file, sent_by_model
 from planner.one_job.free_devices.nodes import gpu_indices
 from planner.one_job.free_devices.running_jobs import RunningJob
 from profiles.cluster import Cluster, DeviceSlot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from planner.many_jobs.contention.contending import Contention, JobContention, LinkContention
+from planner.contention.contending import Contention, JobContention, LinkContention
 from profiles.host_lists import fold_hosts
 
 

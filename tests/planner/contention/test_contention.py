@@ -13,8 +13,8 @@ import pytest
 from estimator.network.fabric import fabric_of
 from planner import api
 from planner.cli.main import main
-from planner.many_jobs.contention.contending import contend as contend_on
-from planner.many_jobs.contention.jobs_file import read_jobs
+from planner.contention.contending import contend as contend_on
+from planner.contention.jobs_file import read_jobs
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.records import replace

@@ -1,1 +1,0 @@
-"""Jobs that meet on a cluster's network: how much each is slowed, by whom, on which links."""
