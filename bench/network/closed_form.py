@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -123,9 +124,10 @@ def flow_line(op: CollectiveOp, algorithm: str, group: Group, fabric: Fabric, se
         for level in group.levels
     )
     inside = _line(op, algorithm, replace(group, levels=tuple(levels)))
-    exchange = Exchange(axis="dp", op=op, size_bytes=1.0, groups=(tuple(range(len(seats))),), alone_s=1.0)
-    form = algorithm if algorithm in ("ring", "tree") else None
-    pairs = connections_of(exchange, seats, fabric, algorithm=form)  # type: ignore[arg-type]
+    tree: Literal["tree"] | None = "tree" if algorithm == "tree" else None
+    ranks = tuple(range(len(seats)))
+    exchange = Exchange(axis="dp", op=op, size_bytes=1.0, groups=(ranks,), alone_s=1.0, algorithm=tree)
+    pairs = connections_of(exchange, seats, fabric)
     loads = loads_of(pairs, fabric, amounts=pairs.sizes, owners=np.zeros(len(pairs), np.int64))
     busy_s = loads.amounts / fabric.links.bytes_per_s[loads.links]
     tiers = fabric.links.tier_of[fabric.links.ends[loads.links]]

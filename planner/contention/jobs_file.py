@@ -13,7 +13,7 @@ from estimator.network.traffic import Exchange, Span, Traffic
 from planner.contention.jobs_schema import WrittenJob, WrittenJobs, WrittenTraffic
 from planner.contention.plan_traffic import SentByPlan, read_own_places, sent_by_file, sent_by_model
 from planner.one_job.free_devices.nodes import gpu_indices
-from planner.one_job.free_devices.running_jobs import RunningJob
+from planner.one_job.free_devices.running_records import RunningJob
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError, NothingFits
 from profiles.host_lists import expand_hosts

@@ -15,7 +15,8 @@ from typing import Any
 
 from planner.one_job.free_devices.kubernetes import running_pods
 from planner.one_job.free_devices.nodes import gpu_indices
-from planner.one_job.free_devices.running_jobs import HOLDING, LONGEST_NAME, NO_END, RunningJob, read_running
+from planner.one_job.free_devices.running_jobs import HOLDING, LONGEST_NAME, NO_END, read_running
+from planner.one_job.free_devices.running_records import RunningJob
 from planner.one_job.free_devices.schema import Pod
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text
