@@ -16,21 +16,21 @@ from itertools import permutations, product
 from statistics import mean
 
 from bench.contention.cases import LEVELS, draw_case
+from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
 from planner.contention.policies.coflows import bssi_order
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.compression.dag import contention_dag
 from planner.contention.policies.crux import Crux
+from planner.contention.policies.exhaustive import Paths, best_paths_and_levels
 from planner.contention.policies.intensity import bottleneck_s, intensities
 from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs, link_seconds
 from planner.contention.policies.ours import Ours
 from planner.contention.policies.priority import order_by
 from planner.contention.policies.records import View
-from planner.contention.policies.search.bound import bound_flops_per_s
-from planner.contention.policies.search.exhaustive import Paths, best_paths_and_levels
-from planner.contention.policies.search.rehearsals import Rehearsals
-from planner.contention.policies.search.worth import work_per_s
+from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.taccl_star import TacclStar
+from planner.contention.policies.worth import work_per_s
 
 PAPER = {"paths: crux": "97.69", "priorities: crux": "97.24", "compression: algorithm-1": "97.12"}
 BUDGETS = (50, 200, 1000)

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
 from random import Random
 from statistics import median
+from typing import TypeVar
 
 from bench.contention.cases import HOST_BYTES_PER_S, MODELS, SAMPLES, priced
 from estimator.network.steps import Mover, Step, Transfer
+from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.compression.dag import ContentionDag, cut_weight
 from planner.contention.policies.ours import Ours
 from planner.contention.policies.records import Contender, View
-from planner.contention.policies.search.bound import bound_flops_per_s
-from planner.contention.policies.search.rehearsals import Rehearsals
-from planner.contention.policies.search.worth import work_per_s
+from planner.contention.policies.rehearsals import Rehearsals
+from planner.contention.policies.worth import work_per_s
+
+T = TypeVar("T")
 
 SPINES, HOSTS_A_LEAF, GPUS = 4, 16, 8
 SIZES = ((46, 256), (1000, 2048))
@@ -77,7 +82,7 @@ def lines(decisions: int, first: int) -> Iterator[str]:
         for name, policy in policies.items():
             times, worths = [], []
             for view, bound in zip(views, bounds, strict=True):
-                time_s, decision = _timed(lambda policy=policy, view=view: policy.decide(view))
+                time_s, decision = _timed(partial(policy.decide, view))
                 rates = Rehearsals(view).iterations_per_s(decision.paths, decision.levels, decision.offsets_s)
                 times.append(time_s)
                 worths.append(100 * work_per_s(view.jobs, rates) / bound)
@@ -91,15 +96,15 @@ def lines(decisions: int, first: int) -> Iterator[str]:
     for jobs, edges in ((46, 300), (200, 2000), (500, 5000), (2000, 10_000)):
         dag = _draw_dag(jobs, edges, first)
         timed = {
-            name: min((_timed(lambda c=c: c(dag, LEVELS)) for _ in range(3)), key=lambda t: t[0])
-            for name, c in COMPRESSIONS.items()
+            name: min((_timed(partial(compress, dag, LEVELS)) for _ in range(3)), key=itemgetter(0))
+            for name, compress in COMPRESSIONS.items()
         }
         most = cut_weight(dag, timed["exact"][1])
         for name, (time_s, levels) in timed.items():
             yield f"| {jobs} | {edges} | {name} | {1e3 * time_s:.1f} | {100 * cut_weight(dag, levels) / most:.2f} |"
 
 
-def _timed(call: Callable[[], object]) -> tuple[float, object]:
+def _timed(call: Callable[[], T]) -> tuple[float, T]:
     began = time.process_time()
     result = call()
     return time.process_time() - began, result

@@ -78,7 +78,7 @@ def shifts(view: View, seconds: Sequence[LinkSeconds]) -> tuple[float, ...]:
     groups = {job: {job} for job in offsets}
     for circle in sorted(circles.values(), key=lambda circle: (-circle.saved, sorted(circle.shifts_s.items()))):
         jobs = list(circle.shifts_s)
-        if len({id(groups[job]) for job in jobs}) < len(jobs):
+        if len({min(groups[job]) for job in jobs}) < len(jobs):
             continue
         for job in jobs[1:]:
             wanted_s = offsets[jobs[0]] - circle.shifts_s[jobs[0]] + circle.shifts_s[job]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.crux import Crux
+from planner.contention.policies.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
 from planner.contention.policies.loads import contending_jobs, link_seconds
 from planner.contention.policies.records import Decision, View
-from planner.contention.policies.search.bound import bound_flops_per_s
-from planner.contention.policies.search.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
-from planner.contention.policies.search.local import Start, search
-from planner.contention.policies.search.rehearsals import Rates, Rehearsals, played_rates
+from planner.contention.policies.rehearsals import Rates, Rehearsals, played_rates
+from planner.contention.policies.stepwise import Start, search
 from planner.contention.policies.unmanaged import Ecmp
 from profiles.errors import NothingFits
 from profiles.records import dataclass
@@ -107,8 +107,8 @@ def independent_parts(view: View) -> list[tuple[int, ...]]:
     part = list(range(len(view.jobs)))
     members = {job: [job] for job in part}
     for jobs in users.values():
-        for job in jobs[1:]:
-            kept, gone = sorted((part[jobs[0]], part[job]))
+        for other in jobs[1:]:
+            kept, gone = sorted((part[jobs[0]], part[other]))
             if kept != gone:
                 for moved in members[gone]:
                     part[moved] = kept

@@ -9,8 +9,8 @@ from itertools import product
 from math import prod
 
 from planner.contention.policies.records import Choice, View
-from planner.contention.policies.search.rehearsals import Amounts, Group, Rehearsals
-from planner.contention.policies.search.worth import excess_of, slowdowns, work_per_s
+from planner.contention.policies.rehearsals import Amounts, Group, Rehearsals
+from planner.contention.policies.worth import excess_of, slowdowns, work_per_s
 from profiles.records import dataclass
 
 Paths = tuple[tuple[Choice, ...], ...]

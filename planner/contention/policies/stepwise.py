@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+from planner.contention.policies.exhaustive import Best, Paths
 from planner.contention.policies.records import Choice, View
-from planner.contention.policies.search.exhaustive import Best, Paths
-from planner.contention.policies.search.rehearsals import Rehearsals
-from planner.contention.policies.search.worth import excess_of, slowdowns, work_per_s
+from planner.contention.policies.rehearsals import Rehearsals
+from planner.contention.policies.worth import excess_of, slowdowns, work_per_s
 from profiles.records import dataclass
 
 BETTER = 1e-9
