@@ -5,6 +5,7 @@
     python -m bench.network events [--seed 0]
     python -m bench.network packets [--cases 30] [--seed 0]
     python -m bench.network observations --data DIR [--hashes 1000] [--seeds 5]
+    python -m bench.network simgrid [--cases 200] [--python PYTHON]
     python -m bench.network speed [--runs 3]
     python -m bench.network lingjun --data DIR [--head N] [--collectives 1] [--mode exact|steady]
 
@@ -18,7 +19,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from bench.network import closed_form, counters, events, lingjun, observations, packets, speed
+from bench.network import beside_simgrid, closed_form, counters, events, lingjun, observations, packets, speed
 from estimator.host.cpu import cpu_name
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "lingjun": lingjun.main,
     "observations": observations.main,
     "packets": packets.main,
+    "simgrid": beside_simgrid.main,
     "speed": speed.main,
 }
 
