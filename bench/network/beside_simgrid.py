@@ -1,7 +1,7 @@
 """Flows as the player has them beside SimGrid, an independent fluid simulator, on random networks without levels.
 
-SimGrid's Python binding is Debian's `python3-simgrid` or PyPI's `simgrid`; `--python` names a Python that has it. It has
-no strict levels, so that there is one.
+SimGrid's Python binding is Debian's `python3-simgrid` or PyPI's `simgrid`; `--python` names a Python that has it.
+SimGrid has no strict levels, so that there is one.
 """
 
 from __future__ import annotations
