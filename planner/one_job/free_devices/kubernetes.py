@@ -106,11 +106,6 @@ def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[s
     return [(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
 
 
-def items_of(data: Mapping[str, Any], where: str, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the objects of a kind in a List, with where each stands. Raise InputError for what is no List."""
-    return _of_kind(_items(data, where), kind)
-
-
 def _of_kind(items: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(at, item) for at, item in items if item.get("kind") == kind]
 
@@ -137,16 +132,14 @@ def _type_label(node: KubernetesNode) -> str:
     return next((labels[label] for label in TYPE_LABELS if labels.get(label)), "")
 
 
-def running_pods(data: Mapping[str, Any], where: str) -> list[tuple[Pod, int]]:
-    """Return the pods of a List that are bound to a node and have not ended, with the GPUs that each has. InputError
-    names item and key."""
-    pods = [(at, validate(Pod, item, where=at)) for at, item in _of_kind(_items(data, where), "Pod")]
-    return [(pod, sum(requested(pod, resource, at) for resource in RESOURCES)) for at, pod in pods if is_bound(pod)]
-
-
-def is_bound(pod: Pod) -> bool:
-    """Return whether a pod is on a node and has not ended."""
-    return bool(pod.spec.nodeName) and pod.status.phase not in _ENDED
+def pods_with_gpus(data: Mapping[str, Any], where: str) -> list[tuple[str, Pod, int]]:
+    """Return the pods of a List that hold GPUs of a node: where each stands, the pod, and how many. Raise InputError
+    with item and key for what is no pod, and for more pods than jobs can be."""
+    items = _of_kind(_items(data, where), "Pod")
+    LIMITS.jobs.check(len(items), where=where, key="items")
+    pods = [(at, validate(Pod, item, where=at)) for at, item in items]
+    counted = ((at, pod, sum(requested(pod, resource, at) for resource in RESOURCES)) for at, pod in pods)
+    return [(at, pod, count) for at, pod, count in counted if count]
 
 
 def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
@@ -162,7 +155,7 @@ def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
 def requested(pod: Pod, resource: str, where: str) -> int:
     """Return how many GPUs a pod takes of its node, what its containers take together or one init container alone: 0
     where it is on none, or has ended."""
-    if not is_bound(pod):
+    if not pod.spec.nodeName or pod.status.phase in _ENDED:
         return 0
     first = [
         (container.restartPolicy, _wanted(container, resource, where)) for container in pod.spec.initContainers or ()

@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from planner.one_job.free_devices.kubernetes import RESOURCES, items_of, requested
+from planner.one_job.free_devices.kubernetes import pods_with_gpus
 from planner.one_job.free_devices.running_records import RunningJob, RunningJobs
 from planner.one_job.free_devices.schema import Pod
 from profiles.errors import InputError
-from profiles.limits import LIMITS
-from profiles.schema import validate
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -30,14 +28,8 @@ def is_kubernetes(data: Mapping[str, Any]) -> bool:
 def running_pods(data: Mapping[str, Any], where: str) -> RunningJobs:
     """Return the pods of a List that are bound to a node, have not ended and request GPUs. Raise InputError with the
     item and key for what is no pod, and for a pod that is there twice."""
-    pods = items_of(data, where, "Pod")
-    LIMITS.jobs.check(len(pods), where=where, key="items")
     jobs: dict[str, RunningJob] = {}
-    for at, item in pods:
-        pod = validate(Pod, item, where=at)
-        devices = sum(requested(pod, resource, at) for resource in RESOURCES)
-        if not devices:
-            continue
+    for at, pod, devices in pods_with_gpus(data, where):
         job = _job(pod, devices, at)
         if job.job in jobs:
             raise InputError(where=at, key="metadata.name", found=f"{job.job} twice", expected="each pod once")

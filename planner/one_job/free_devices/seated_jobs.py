@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.one_job.free_devices.kubernetes import running_pods
+from planner.one_job.free_devices.kubernetes import pods_with_gpus
 from planner.one_job.free_devices.nodes import gpu_indices
 from planner.one_job.free_devices.running_jobs import HOLDING, LONGEST_NAME, NO_END, read_running
 from planner.one_job.free_devices.running_records import RunningJob
@@ -87,8 +87,7 @@ def _gpus_of_block(block: str, hosts: Sequence[str], where: str, job: str) -> tu
 
 
 def _of_pods(data: Mapping[str, Any], where: str) -> SeatedJobs:
-    pods = [(pod, count) for pod, count in running_pods(data, where) if count]
-    LIMITS.jobs.check(len(pods), where=where)
+    pods = [(pod, count) for _, pod, count in pods_with_gpus(data, where)]
     if not pods:
         expected = "squeue --json, or kubectl get pods -o json with pods that have GPUs"
         raise InputError(where=where, found="no job and no pod that holds a GPU", expected=expected)
