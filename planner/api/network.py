@@ -123,7 +123,7 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
             wait_s=options.wait_s,
         )
         first, last = options.port_range
-        traces = probing.sent_traces(sent, range(first, min(last, first + options.most - 1) + 1))
+        traces = probing.sent_traces(sent, probing.scattered_ports(first, last, options.most))
     answer, known = probing.probe(cluster, request, traces, read=bool(options.read))
     if options.output is not None:
         write_atomically(options.output, yaml_text(describe_cluster(known)))

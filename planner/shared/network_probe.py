@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def own_host() -> str:
 def destination_address(cluster: Cluster, host: str) -> str:
     """Return the address that packets to a host go to: the one that the cluster file has, else the name's."""
     return next((address for address, name in routing_of(cluster).addresses if name == host), None) or resolve(host)
+
+
+def scattered_ports(first: int, last: int, most: int) -> list[int]:
+    """Return ports from `first` to `last`, each once, `most` of them at most: neighbours far apart, as a hash or a rule
+    may send whole blocks of ports one way.
+
+    >>> scattered_ports(50000, 50009, 5)
+    [50000, 50007, 50004, 50001, 50008]
+    """
+    count = last - first + 1
+    stride = next(step for step in range(round(0.618 * count) or 1, 2 * count + 2) if gcd(step, count) == 1)
+    return [first + turn * stride % count for turn in range(min(most, count))]
 
 
 def sent_traces(probing: Probing, ports: Iterable[int]) -> Iterator[Trace]:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner import api
 from planner.cli.main import main
 from planner.shared import network_probe
+from planner.shared.network_probe import scattered_ports
 from profiles.cluster_file import load_cluster
 from profiles.errors import MachineError
 
@@ -143,3 +146,13 @@ def test_where_nobody_answers_the_machine_failed(monkeypatch: pytest.MonkeyPatch
 def test_addresses_of_the_cluster_file_come_before_names(cluster: str) -> None:
     Path(cluster).write_text(CLUSTER.replace("10.0.3.2: spine1", "10.0.3.2: spine1, 192.0.2.5: gpu5"), encoding="utf-8")
     assert network_probe.destination_address(load_cluster(cluster), "gpu5") == "192.0.2.5"
+
+
+@given(st.integers(1, 65535), st.integers(0, 3000), st.integers(1, 4000))
+def test_ports_are_tried_each_once_and_neighbours_far_apart(first: int, more: int, most: int) -> None:
+    last = min(65535, first + more)
+    ports = scattered_ports(first, last, most)
+    assert len(set(ports)) == len(ports) == min(most, last - first + 1)
+    assert first <= min(ports) <= max(ports) <= last
+    if last - first >= 16 and len(ports) >= 8:
+        assert max(ports[:8]) - min(ports[:8]) >= (last - first) / 2
