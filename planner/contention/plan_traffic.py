@@ -87,10 +87,14 @@ def sent_by_model(
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
-    asked = EstimateOptions(model=reference, cluster=cluster.text, devices=len(slots), **values)
-    if not asked.explicit:
+    try:
+        asked = EstimateOptions(model=reference, cluster=cluster.text, devices=len(slots), **values)
+        setup = read_explicit(asked, store=None, as_planned=True).setups[0] if asked.explicit else None
+    except InputError as error:
+        key = "model" if error.key == "model" else f"degrees: {error.key or error.where}"
+        raise InputError(where=where, key=key, found=error.found, expected=error.expected) from None
+    if setup is None:
         raise InputError(where=where, key="degrees", found="none", expected=f"some of {', '.join(DEGREES)}")
-    setup = read_explicit(asked, store=None, as_planned=True).setups[0]
     taken = [slot for stage in setup.stages for slot in stage.slots]
     if len(taken) != len(slots):
         expected = f"the {len(slots)} devices of job {job}"

@@ -217,6 +217,8 @@ def test_plans_on_their_own_hosts_and_on_others(tmp_path: Path, cluster: str) ->
         ("model: 'os:abort', hosts: 'gpu[1-2]', degrees: {dp: 16}", "model", "os:abort"),
         ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {store: x}", "degrees", "store"),
         ("model: gpt-tiny, hosts: 'gpu[1-2]'", "degrees", "none"),
+        ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {tp: 7}", "jobs[0]: degrees: --tp", "tp * pp * cp = 7"),
+        ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {tp: x}", "jobs[0]: degrees: --tp", "'x'"),
         ("model: gpt-tiny, hosts: 'gpu[1-2]', degrees: {dp: 16}, plan: plan.json", "jobs[0]", "plan and model"),
         ("plan: plan.json, degrees: {dp: 16}", "jobs[0].degrees", "beside plan"),
         ("plan: nosuch.json, hosts: gpu1", None, ""),
