@@ -83,7 +83,7 @@ def draw_links(contention: Contention, form: PictureFormat = "svg") -> bytes:
     intensity = _intensities(contention)
     colours, most = colormaps["viridis_r"], max([*intensity, 1e-300])
     longest_s = max((job.alone_s for job in contention.jobs), default=1.0) * ITERATIONS
-    figure = Figure(figsize=(8, 1.6 + 0.28 * max(len(links), 2)), layout="constrained")
+    figure = Figure(figsize=(8, max(3.2, 1.6 + 0.28 * len(links))), layout="constrained")
     axes = figure.add_subplot()
     sends = [each for each in stretches(contention.happened) if each.what == TRANSFER_BEGINS]
     for row, link in enumerate(links):
@@ -100,7 +100,9 @@ def draw_links(contention: Contention, form: PictureFormat = "svg") -> bytes:
     axes.set_title("links that jobs share, while each job sends (modelled)", fontsize=9)
     unit = "FLOP" if all(job.job.flops for job in contention.jobs) else "GPU-seconds"
     figure.colorbar(
-        ScalarMappable(Normalize(0.0, most), colours), ax=axes, label=f"GPU intensity: {unit} a second of communication"
+        ScalarMappable(Normalize(0.0, most), colours),
+        ax=axes,
+        label=f"GPU intensity:\n{unit} a second of communication",
     )
     return picture_bytes(figure, form)
 
