@@ -2,6 +2,7 @@
 # make test    the tests, the oracles on some of their seeds
 # make test-all the tests, the oracles on all their seeds; both say at the end how many more these are
 # make check   lint, format, types and tests: what .ci/run calls
+# make docs    the documentation as pages, in out/docs
 # make tables  write the quickly read form of the data tables anew, after one was changed
 # make format  rewrite the code in the house format
 # make clean   remove the environment and everything made
@@ -10,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_STAMP := $(VENV)/installed-to-run
 DEV_STAMP := $(VENV)/installed-to-develop
+DOCS_STAMP := $(VENV)/installed-to-document
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # pip compiles what it copies, and leaves what is installed in place to the first command.
 COMPILE := $(BIN)/python -m compileall -q profiles models_zoo estimator planner cellplan
@@ -17,7 +19,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all check lint types tables format clean
+.PHONY: demo test test-all check lint types docs tables format clean
 
 # A store of its own, so that the demo leaves the user's store alone.
 demo: export CELLPLAN_STORE := out/demo.sqlite
@@ -45,6 +47,11 @@ lint: $(DEV_STAMP)
 
 types: $(DEV_STAMP)
 	$(BIN)/mypy
+
+# Warnings are errors: no page without a way to it, no link to nothing.
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
+	@echo "open out/docs/index.html"
 
 # The parsed form of the tables that every command reads; a test says where it is not the file's.
 tables: $(DEV_STAMP)
@@ -79,6 +86,11 @@ $(RUN_STAMP): $(REQUIREMENTS) | $(BIN)/pip
 
 $(DEV_STAMP): $(REQUIREMENTS) | $(BIN)/pip
 	@echo "installing cellplan, torch and the development tools into $(VENV); the first time takes some minutes"
-	@$(PIP_INSTALL) -e '.[torch,dev]'
+	@$(PIP_INSTALL) -e '.[torch,dev,docs]'
 	@$(COMPILE)
 	@touch $(RUN_STAMP) $@
+
+$(DOCS_STAMP): $(REQUIREMENTS) | $(BIN)/pip
+	@echo "installing cellplan and what its documentation is built with into $(VENV)"
+	@$(PIP_INSTALL) -e '.[docs]'
+	@touch $@
