@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.report.charts import colours
-from planner.report.svg import box, frame, label, picture
+from planner.report.svg import box, frame, label, picture, titled
 
 SQUARE, GAP, MARGIN, HEAD = 14.0, 3.0, 8.0, 14.0
 WIDTH = 1120.0
 ACROSS = 4
-MOST_NODES = 192
+MOST_NODES = 128
 IDLE = "#9aa1a9"
 
 
@@ -31,7 +31,10 @@ def draw_cluster(devices: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[
     elements = []
     for place, ((site, node), members) in enumerate(shown):
         x, y = (place % in_row) * width, (place // in_row) * height
-        elements += [frame(x, y, width - MARGIN, height - MARGIN)]
+        ranks = " ".join(str(each["rank"]) for each in members)
+        stages_here = sorted({stage_of[each["rank"]] for each in members if each["rank"] in stage_of})
+        said = f"node {node}: ranks {ranks}; stage {' '.join(map(str, stages_here)) or 'none'}"
+        elements += ["<g>", titled(said), frame(x, y, width - MARGIN, height - MARGIN)]
         elements.append(label(x + GAP, y + HEAD - 3, f"{site} {node}" if several else f"node {node}"))
         for turn, each in enumerate(members):
             stage = stage_of.get(each["rank"])
@@ -42,10 +45,10 @@ def draw_cluster(devices: Sequence[Mapping[str, Any]], stages: Sequence[Mapping[
                     SQUARE,
                     SQUARE,
                     IDLE if stage is None else fills[stage],
-                    said=f"rank {each['rank']}: {each['device']} {each['index']} of node {node}, stage {stage}",
                     rounded=2,
                 )
             )
+        elements.append("</g>")
     bottom = -(-len(shown) // in_row) * height
     if len(nodes) > len(shown):
         bottom += HEAD

@@ -8,7 +8,7 @@ from typing import Any
 from estimator.schedules.records import Task
 from planner.one_job.timeline.events import Timeline
 
-MOST_MOMENTS = 300
+MOST_MOMENTS = 200
 """Of a stage; of more, the fullest of each of so many equal stretches is told."""
 
 GIB = 2**30

@@ -15,6 +15,8 @@ from planner.report.records import Chart, Command, Fact, Page, Part, Picture, Se
 from planner.shared.words import TIME_NAMES, format_bytes, format_seconds, percent
 
 GIB = 2**30
+MOST_PARTS = 1000
+"""Of the timeline: what a page of 1.2 MB has room for beside the scripts of its charts."""
 
 
 def plan_page(
@@ -91,7 +93,7 @@ def _time(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Sectio
             Picture(
                 title="An iteration, stage by stage",
                 about=f"Timeline of {len(timeline.stages)} stages; communication stands apart from compute",
-                svg=draw_timeline(timeline),
+                svg=draw_timeline(timeline, most_parts=MOST_PARTS),
             )
         )
     yield Section(name="time", title="Time", parts=tuple(parts))

@@ -21,7 +21,7 @@ def box(
     """A filled box; `said` shows when it is pointed at."""
     size = f'x="{px(x)}" y="{px(y)}" width="{px(wide)}" height="{px(high)}"'
     more = (f' rx="{rounded:g}"' if rounded else "") + (f' fill-opacity="{opacity:.2f}"' if opacity < 1 else "")
-    title = f"><title>{xml_text(said)}</title></rect>" if said else "/>"
+    title = f">{titled(said)}</rect>" if said else "/>"
     return f'<rect {size} fill="{fill}"{more}{title}'
 
 
@@ -29,6 +29,11 @@ def frame(x: float, y: float, wide: float, high: float) -> str:
     """An empty box with a line around it."""
     size = f'x="{px(x)}" y="{px(y)}" width="{px(wide)}" height="{px(high)}"'
     return f'<rect class="empty grid" {size} rx="4" fill="{CARD}" stroke="{LINE}"/>'
+
+
+def titled(said: str) -> str:
+    """What shows when the group that it stands first in is pointed at."""
+    return f"<title>{xml_text(said)}</title>"
 
 
 def label(x: float, y: float, text: str, *, size: float = 10, ink: Ink = "faint", anchor: str = "start") -> str:

@@ -82,8 +82,9 @@ class _Frame:
         return self.top + row * self.row_height
 
 
-def draw_timeline(timeline: Timeline) -> str:
-    """The text of the SVG: below 1 MB, the same for the same timeline."""
+def draw_timeline(timeline: Timeline, *, most_parts: int = MOST_PARTS) -> str:
+    """The text of the SVG: below 1 MB, the same for the same timeline. More tasks than `most_parts` are drawn in
+    groups."""
     axis = TimeAxis(end_s=max(timeline.end_s, timeline.iteration_time_s), width=PLOT_WIDTH)
     row_height = min(MOST_ROW, max(LEAST_ROW, ROWS_HEIGHT / len(timeline.stages)))
     labels, common = _labels(timeline, two_lines=row_height >= TWO_LINES)
@@ -97,7 +98,7 @@ def draw_timeline(timeline: Timeline) -> str:
         rows,
         seconds_per_pixel=axis.seconds_per_pixel,
         group_width=text_width(f"{timeline.micro_batches}-{timeline.micro_batches}", NUMBER_SIZES[1]) + 6,
-        most_parts=MOST_PARTS,
+        most_parts=most_parts,
     )
     foot, height = _foot(notes_of(timeline, boxes), frame, width)
     size = f'width="{px(width)}" height="{px(height)}"'

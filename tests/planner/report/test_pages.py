@@ -236,4 +236,13 @@ def test_a_plan_on_thousands_of_devices_stays_small_enough() -> None:
     devices = [{"rank": rank, "site": "s", "node": rank // 8, "device": "h100", "index": rank % 8} for rank in ranks]
     svg = draw_cluster(devices, [{"ranks": list(ranks)}])
     assert len(svg) < 300_000
-    assert "and 1,856 more nodes" in svg
+    assert "and 1,920 more nodes" in svg
+
+
+def test_the_page_of_a_deep_pipeline_is_no_larger(tmp_path: Path) -> None:
+    path = tmp_path / "deep.html"
+    words = "estimate gpt3-175b --cluster h100:64x8 --tp 8 --pp 48 --vpp 2 --dp 1 --global-batch 384 --micro-batch 1"
+    assert main([*words.split(), "--devices", "384", "--report", str(path)]) == 0
+    size = len(path.read_bytes())
+    assert size <= MOST_BYTES
+    assert "not drawn one by one" in path.read_text(encoding="utf-8")
