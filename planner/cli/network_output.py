@@ -51,6 +51,7 @@ def print_flows(flows: dict[str, Any]) -> None:
     print_notes("Why:", flows["notes"])
     if flows.get("beside") is not None:
         _print_beside(flows["beside"])
+    print()
 
 
 def _print_beside(beside: dict[str, Any]) -> None:
