@@ -31,7 +31,8 @@ WITHIN = 0.02
 WHY = """Trees between two boxes: each sends the other all bytes once; the closed form has every tree send them twice,
 as the busiest box of four or more does: else it would be taken in place of the ring, and published runs on two nodes
 say nothing of that. Boxes with different numbers of ranks (512 ranks in islands of 72: seven of 72 and one of 8): the
-closed form gives the fullest box's bytes to the thinnest box's NICs."""
+closed form has the box with the fewest NICs send all bytes of a tree twice, as a box within both trees does; here it is
+the end of one and the root of the other, and sends them once."""
 FORMS: tuple[tuple[CollectiveOp, str], ...] = (
     ("all_reduce", "ring"),
     ("all_reduce", "tree"),
@@ -123,7 +124,7 @@ def flow_line(op: CollectiveOp, algorithm: str, group: Group, fabric: Fabric, se
         replace(level, bandwidth_bytes_per_s=1e30, shared_bytes_per_s=1e30, above=None) if level in outside else level
         for level in group.levels
     )
-    inside = _line(op, algorithm, replace(group, levels=tuple(levels)))
+    inside = _line(op, algorithm, replace(group, levels=tuple(levels), boxes=()))
     tree: Literal["tree"] | None = "tree" if algorithm == "tree" else None
     ranks = tuple(range(len(seats)))
     exchange = Exchange(axis="dp", op=op, size_bytes=1.0, groups=(ranks,), alone_s=1.0, algorithm=tree)

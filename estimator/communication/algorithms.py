@@ -51,11 +51,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """A level in one protocol: seconds of a step, and bytes/s out of one of its parts."""
+    """A level in one protocol: seconds of a step, and bytes/s out of one of its parts, the weakest; `parts` has the
+    ranks and the bytes/s of each kind of them."""
 
     level: Level
     latency_s: float
     bytes_per_s: float
+    parts: tuple[tuple[int, float], ...]
 
 
 @lru_cache(maxsize=16384)
@@ -92,17 +94,31 @@ def halving_doubling_lines(op: CollectiveOp, group: Group, concurrent_groups: in
 
 def _protocols(group: Group, concurrent_groups: int, *, message: bool) -> list[tuple[str, list[_Step]]]:
     """The protocol of large messages, and the quick one where every link on the way has it."""
-    rates = [level.available(concurrent_groups, message=message) for level in group.levels]
-    pairs = list(zip(group.levels, rates, strict=True))
-    protocols = [("", [_Step(level=level, latency_s=level.latency_s, bytes_per_s=rate) for level, rate in pairs])]
-    quick = [
-        _Step(level=level, latency_s=level.quick_latency_s, bytes_per_s=rate * level.quick_share)
-        for level, rate in pairs
-        if level.quick_latency_s is not None
-    ]
-    if len(quick) == len(pairs):
-        protocols.append(("quick ", quick))
-    return protocols
+    steps = [_step(group, level, concurrent_groups, message=message) for level in group.levels]
+    quick = [_quick(step, quick_s) for step in steps if (quick_s := step.level.quick_latency_s) is not None]
+    return [("", steps), ("quick ", quick)] if len(quick) == len(steps) else [("", steps)]
+
+
+def _step(group: Group, level: Level, concurrent_groups: int, *, message: bool) -> _Step:
+    rate = level.available(concurrent_groups, message=message)
+    boxes = group.boxes if level.kind == "fabric" else ()
+    parts = [(each.ranks, each.of(level).available(concurrent_groups, message=message)) for each in boxes]
+    return _Step(
+        level=level,
+        latency_s=level.latency_s,
+        bytes_per_s=rate,
+        parts=tuple(parts) or ((level.ranks_inside, rate),),
+    )
+
+
+def _quick(step: _Step, latency_s: float) -> _Step:
+    share = step.level.quick_share
+    return replace(
+        step,
+        latency_s=latency_s,
+        bytes_per_s=step.bytes_per_s * share,
+        parts=tuple((ranks, rate * share) for ranks, rate in step.parts),
+    )
 
 
 def _in_protocol(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> list[Line]:
@@ -184,17 +200,18 @@ def _tree(group: Group, steps: list[_Step], protocol: str) -> Line:
 def _exchange(group: Group, steps: list[_Step], protocol: str) -> Line:
     """all_to_all: each rank sends 1/ranks of its bytes to each of the others, a few at once.
 
-    Out of a part of q ranks, a level carries q messages for every peer that the part reaches through that level.
+    Out of a part of q ranks, a level carries q messages for every peer that the part reaches through that level; of
+    unequal parts the one counts that is busy longest.
     """
     reach = [*(step.level.ranks_inside for step in steps[1:]), group.ranks]
     latency_s = _startup_s(group)
     seconds_per_byte = 0.0
     for step, outer in zip(steps, reach, strict=True):
         level = step.level
-        peers = outer - level.ranks_inside
-        latency_s += math.ceil(peers / EXCHANGED_AT_ONCE) * step.latency_s
-        rate = step.bytes_per_s * level.exchange_share
-        passing_s = peers * level.ranks_inside / group.ranks / rate
+        latency_s += math.ceil((outer - level.ranks_inside) / EXCHANGED_AT_ONCE) * step.latency_s
+        passing_s = max(
+            (outer - ranks) * ranks / group.ranks / (rate * level.exchange_share) for ranks, rate in step.parts
+        )
         seconds_per_byte += passing_s if level.above is None else max(passing_s, level.above.exchange)
     return Line(algorithm=f"{protocol}exchange", latency_s=latency_s, seconds_per_byte=seconds_per_byte)
 

@@ -25,12 +25,14 @@ RING_OPS: frozenset[CollectiveOp] = frozenset({"all_reduce", "all_gather", "redu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """Seconds of a collective; `how` names the table or the algorithm that gave them, `table_ids` the tables."""
+    """Seconds of a collective; `how` names the table or the algorithm that gave them, `table_ids` the tables,
+    `algorithm` that of the model (`Line.algorithm`, in any protocol)."""
 
     seconds: float
     provenance: Provenance
     how: str
     table_ids: tuple[str, ...] = ()
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,10 @@ def _fastest(lines: Sequence[Line], size_bytes: float, group: Group) -> Collecti
     best = min(lines, key=lambda line: line.seconds(size_bytes))
     links = " + ".join(level.link for level in group.levels)
     return CollectiveTime(
-        seconds=best.seconds(size_bytes), provenance="modelled", how=f"model: {best.algorithm} over {links}"
+        seconds=best.seconds(size_bytes),
+        provenance="modelled",
+        how=f"model: {best.algorithm} over {links}",
+        algorithm=best.algorithm.removeprefix("quick "),
     )
 
 

@@ -113,6 +113,7 @@ def exchanges_of(calls: Calls, groups: JobGroups | StageGroups, share: float = 1
                 alone_s=call.alone_s * each,
                 latency_s=call.latency_s * each,
                 times=times,
+                algorithm=call.algorithm,
             )
         )
     return tuple(made)

@@ -146,7 +146,7 @@ def _message(priced: PricedSetup, groups: JobGroups, here: int, there: int, alon
     sent = size
     if receiver.tp > 1 and not receiver.sequence_parallel:
         sent = size / receiver.tp
-        seconds = remembering(links.on_axes_of(receiver))("all_gather", size, "tp")
+        seconds = remembering(links, receiver)("all_gather", size, "tp")
         gathered = exchanges_of(calls_of(seconds), groups.of_stage(there))
         alone_s -= seconds
     pairs = links.pairs(sender.slots, receiver.slots)

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+from estimator.communication.collectives import CollectiveTime
+from estimator.communication.groups import Group
 from estimator.pricing.gradient_sync import TimeOnAxis
-from profiles.records import dataclass
+from estimator.pricing.link_times import LinkAccount, LinkTimes
+from estimator.pricing.recipe import StageSetup
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp
 
+TREES = ("tree", "in-network islands + tree")
+"""Algorithms whose bytes go between nodes as in NCCL's double binary tree."""
 NEARBY = 1e-3
 """By how much less is sent to see which part of a time does not grow with bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A collective on the groups of an axis, and what one of them takes alone, its latency included."""
+    """A collective on the groups of an axis, and what one of them takes alone, its latency included. `algorithm`: that
+    of an all_reduce between nodes where it is no ring."""
 
     op: CollectiveOp
     size_bytes: float
     axis: str | int
     alone_s: float
     latency_s: float
+    algorithm: Literal["tree"] | None = None
 
 
 Calls = Mapping[Call, float]
@@ -79,16 +87,38 @@ def calls_s(calls: Calls) -> float:
     return math.fsum(call.alone_s * count for call, count in calls.items())
 
 
-def remembering(on_axis: TimeOnAxis) -> TimeOnAxis:
-    """Return `on_axis` with seconds that remember what was asked. Collectives that take no time are none."""
+class _Latest(LinkAccount):
+    """Whether what was timed last is a tree between nodes."""
 
-    def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+    is_tree = False
+
+    def note(self, op: CollectiveOp, group: Group | None, time: CollectiveTime) -> None:
+        super().note(op, group, time)
+        self.is_tree = op == "all_reduce" and time.algorithm in TREES
+
+
+def remembering(links: LinkTimes, stage: StageSetup) -> TimeOnAxis:
+    """Return who times collectives on the axes of `stage` (`LinkTimes.on_axes_of`), in seconds that remember what was
+    asked. Collectives that take no time are none."""
+    latest = _Latest()
+    on_axis = replace(links, account=latest).on_axes_of(stage)
+    known: dict[tuple[CollectiveOp, float, str | int], float] = {}
+
+    def ask(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+        latest.is_tree = False
         alone_s = on_axis(op, size_bytes, axis)
         if alone_s <= 0:
             return 0.0
+        algorithm: Literal["tree"] | None = "tree" if latest.is_tree else None
         latency_s = latency_within(lambda size: on_axis(op, size, axis), size_bytes, alone_s)
-        call = Call(op=op, size_bytes=size_bytes, axis=axis, alone_s=alone_s, latency_s=latency_s)
+        call = Call(op=op, size_bytes=size_bytes, axis=axis, alone_s=alone_s, latency_s=latency_s, algorithm=algorithm)
         return SentSeconds(alone_s, {call: 1.0})
+
+    def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+        key = (op, size_bytes, axis)
+        if key not in known:
+            known[key] = ask(*key)
+        return known[key]
 
     return seconds
 

@@ -54,7 +54,7 @@ def stage_calls(priced: PricedSetup, number: int) -> StageCalls:
     links = replace(priced.links, account=None)
     setup = _slowest_kind(priced.setup, number, links)
     stage, cost, slower = setup.stages[number], priced.costs[number], priced.slower[number]
-    on_axis = remembering(links.on_axes_of(stage))
+    on_axis = remembering(links, stage)
     device = stage_device(setup, stage).among(most_on_one_node(stage.slots))
     machine = stage_machine(setup, device, links.pricing, on_axis)
     once = price_once(setup, stage, cost.chunks, cost.profiles, machine, on_axis, links.pricing.parameters)

@@ -39,6 +39,9 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     `launcher` (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present
     settings, compared with the best plan that the launcher can run, and `model` may be left out where these say it.
 
+    With `network="flow"` the collectives of a plan's file are also timed as flows on the fabric (`network_flow`), and
+    with `beside_jobs`, a file of jobs, the plan is played among these.
+
     With `largest` it is the explicit plan at the longest sequence, the largest micro-batch or of the largest model of
     the family that fits, and `largest` says which that is.
 
@@ -74,10 +77,27 @@ def _estimate(options: EstimateOptions) -> dict[str, Any]:
     if options.explicit:
         from planner.one_job.planning.estimating_plan import estimate_plan
 
-        return estimate_plan(options)
+        return estimate_plan(options) if options.beside_jobs is None else _estimate_beside(options, options.beside_jobs)
     from planner.one_job.cells.estimating import estimate_cells
 
     return estimate_cells(options)
+
+
+def _estimate_beside(options: EstimateOptions, jobs: Path) -> dict[str, Any]:
+    """The estimate of a plan's file, and in its `network_flow` what becomes of it `beside` the jobs of another one."""
+    from planner.contention.plan_beside import describe_beside, read_beside
+    from planner.one_job.explicit.dispatch import read_any_request
+    from planner.one_job.explicit.evaluation import pricing_with_store
+    from planner.one_job.planning.estimating_plan import estimate_plan
+    from planner.shared.inputs import open_existing
+
+    with open_existing(options.store) as opened:
+        setup = read_any_request(options, store=opened).setups[0]
+        pricing = pricing_with_store(setup, store=opened, profiles=options.profiles)
+        others = read_beside(jobs, setup)
+        answer = estimate_plan(options)
+        answer["network_flow"]["beside"] = describe_beside(setup, pricing, others)
+    return answer
 
 
 @takes(PlanOptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
@@ -14,6 +15,8 @@ AXIS_NAMES = {
     "tied": "tied embedding",
 }
 """Axes that people know by another name."""
+MOST_JOBS = 3
+"""Of those that slow a plan, or that it slows, so many are shown."""
 
 
 def print_network(network: PlanNetwork) -> None:
@@ -46,6 +49,32 @@ def print_flows(flows: dict[str, Any]) -> None:
     by_flows, closed = (format_seconds(flows[name]) for name in ("iteration_time_s", "closed_form_s"))
     print(f"  an iteration: {by_flows}; by the closed form {closed}")
     print_notes("Why:", flows["notes"])
+    if flows.get("beside") is not None:
+        _print_beside(flows["beside"])
+    print()
+
+
+def _print_beside(beside: dict[str, Any]) -> None:
+    """What becomes of the plan beside other jobs, who slows it, whom it slows."""
+    alone, now = (_seconds(beside[name]) for name in ("alone_s", "iteration_time_s"))
+    jobs = "1 job" if beside["jobs"] == 1 else f"{beside['jobs']:,} jobs"
+    print(f"  beside {jobs}: {now}; alone {alone} (modelled)")
+    for each in beside["slowed_by"][:MOST_JOBS]:
+        print(f"    slowed by {each['id']} by {_seconds(each['gained_s'])}{_where(each['links'])}")
+    for each in beside["slows"][:MOST_JOBS]:
+        print(f"    slows {each['id']} by {_seconds(each['lost_s'])}{_where(each['links'])}")
+    if beside["unstable"]:
+        print("    unstable: it moves by more than 5% as compute varies by up to 2%")
+    if not beside["steady"]:
+        print("    not settled to one rate")
+
+
+def _seconds(value: float | None) -> str:
+    return "for good" if value is None else format_seconds(value)
+
+
+def _where(links: Sequence[str]) -> str:
+    return f" on {links[0]}" if links else ""
 
 
 def _row(axis: AxisOnNetwork) -> tuple[object, ...]:

@@ -22,6 +22,8 @@ from profiles.records import dataclass
 from profiles.schema import validate
 from profiles.yaml_files import read_yaml
 
+HOSTS = "the hosts of each job, or a plan that names its own, or --running of `contention`"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedJob:
@@ -116,7 +118,7 @@ def _seats(
         return tuple(places.seat(slot) for slot in read_own_places(path.parent / job.plan, places.by_host))
     else:
         found = "none" if running is None else f"none, and no job {job.id} among those that run"
-        raise InputError(where=where, key=f"{key}.hosts", found=found, expected="the hosts of each job, or --running")
+        raise InputError(where=where, key=f"{key}.hosts", found=found, expected=HOSTS)
     if len(set(hosts)) < len(hosts):
         raise InputError(where=where, key=f"{key}.hosts", found="a host twice", expected="each host once")
     if lists and len(lists) not in (1, len(hosts)):

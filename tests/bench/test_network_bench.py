@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench.network.closed_form import WITHIN, _worst, places
+from bench.network.closed_form import WITHIN, _line, _worst, flow_line, places
+from estimator.communication.groups import describe_group
 from estimator.network.fabric import fabric_of
+from estimator.traffic.on_fabric import seats_on
+from profiles.cluster_file import load_cluster
 
 PLACES = {place.name: place for place in places(128)}
 
@@ -27,3 +30,24 @@ def test_a_ring_is_slowed_by_a_hash_alone() -> None:
     off, _, closed_s, at_flow_s = _worst(place.cluster, fabric_of(place.cluster), 64, 1e9)["all_reduce", "ring", "more"]
     assert off > WITHIN
     assert at_flow_s > closed_s
+
+
+@pytest.mark.parametrize(
+    ("cluster", "ranks"),
+    [
+        ("gb200:36x4", 76),
+        ("gb200:36x4", 128),
+        ("gb200:162x4", 512),  # seven islands of 72, and 8 ranks of an eighth
+        ("a100-40gb:4x4", 6),
+        ("a100-40gb:4x4", 13),
+        ("h100:13x8", 100),
+    ],
+)
+def test_an_exchange_of_uneven_boxes_is_as_slow_as_its_busiest_box(cluster: str, ranks: int) -> None:
+    """Each box sends its own bytes over its own NICs: few ranks behind few NICs are not given the fullest one's."""
+    place = load_cluster(cluster)
+    slots = place.slots[:ranks]
+    group = describe_group(place, slots)
+    assert len({box.ranks for box in group.boxes}) > 1
+    flows = flow_line("all_to_all", "exchange", group, fabric_of(place), seats_on(place, slots))
+    assert _line("all_to_all", "exchange", group).seconds(1e9) == pytest.approx(flows.seconds(1e9), rel=1e-6)

@@ -13,7 +13,7 @@ from profiles.store import ProfileStore
 
 BESIDE_A_FILE = (
     *("plan", "cluster", "topology", "profiles", "store", "output", "timeline", "network", "code", "user_code_limit"),
-    "memory_margin",
+    *("beside_jobs", "memory_margin"),
     *entries(WholeTrainingOptions),
 )
 """Options that a plan file leaves open."""

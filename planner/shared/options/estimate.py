@@ -67,6 +67,14 @@ class EstimateOptions(
         Literal["flow"] | None,
         FILES("of --plan: time its collectives as flows on the links of the cluster's fabric, beside the closed form"),
     ] = None
+    beside_jobs: Annotated[
+        Path | None,
+        FILES(
+            "with --network flow: the plan also beside these jobs of its cluster (YAML, as of `contention`)",
+            "JOBS",
+            flag="--beside",
+        ),
+    ] = None
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o", writes="file")] = None
     timeline: TimelineFile = None
     report: ReportFile = None
@@ -97,6 +105,9 @@ class EstimateOptions(
             raise self.wrong("code", found=", ".join(self.code), expected="--plan beside it: MODEL runs as it is")
         if self.network is not None and self.plan is None:
             raise self.wrong("network", found=self.network, expected="--plan beside it: ranks need their places")
+        if self.beside_jobs is not None and self.network is None:
+            expected = "--network flow beside it: jobs meet on the links of a fabric"
+            raise self.wrong("beside_jobs", found=str(self.beside_jobs), expected=expected)
         if self.launcher is not None and self.plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
         if self.launcher is not None and self.timeline is not None:

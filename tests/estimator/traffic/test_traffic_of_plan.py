@@ -72,6 +72,29 @@ def test_what_hides_by_formula_hides_by_time(draft: Draft, experts: bool) -> Non
     assert 1 - 1e-9 <= replayed_s / evaluated_s <= 1.01
 
 
+@pytest.mark.parametrize(
+    ("model", "tp", "nodes", "algorithm"),
+    [("llama3-8b", 8, 2, None), ("llama3-8b", 8, 64, None), ("gpt-tiny", 1, 8, "tree"), ("gpt-tiny", 1, 64, "tree")],
+)
+def test_sums_go_by_the_algorithm_that_is_priced(model: str, tp: int, nodes: int, algorithm: str | None) -> None:
+    """A ring of many nodes waits for each of them, a tree for the logarithm of their number: what takes few bytes."""
+    setup = uniform_setup(
+        load_model(model),
+        load_cluster(f"h100:{nodes}x8"),
+        Recipe(global_batch=512, seq_len=512, dtype="bf16"),
+        tp=tp,
+        dp=8 * nodes // tp,
+    )
+    assert isinstance(setup, Setup), setup
+    parts = priced(setup)
+    sums = [exchange for exchange, _ in sent(traffic_of(parts, 1.0)) if exchange.axis == "dp"]
+    assert {exchange.op for exchange in sums} == {"all_reduce"}
+    largest = max(sums, key=lambda exchange: exchange.size_bytes)
+    assert largest.algorithm == algorithm
+    hop_s = parts.links.groups_of(setup.stages[0], "dp").group.levels[-1].latency_s
+    assert (largest.latency_s < 2 * (nodes - 1) * hop_s) == (algorithm == "tree")
+
+
 def test_what_a_data_parallel_plan_sends_is_its_gradients_once() -> None:
     setup = build(LLAMA, dp=32, micro_batch_per_rank=1)
     traffic = alone(setup)[2]
