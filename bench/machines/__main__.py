@@ -45,6 +45,8 @@ PAPER = {
     "elasticflow": (334, 38.1, None),
 }
 """Nodes in use (Exp#1), fragmentation in % (Exp#2), traffic in GB (Exp#3), on the paper's traces."""
+WITH_SHARES = ("titan share=0.1", "titan share=0.1 reading=pairs")
+"""Titan within its bandwidth constraint: timed beside the rules as they come."""
 PAPER_PROFIT = {"titan": "314", "elasticflow": "256; +41.21%", "tiresias": "71; +316%", "hived": "24; 65 times"}
 """Profit rate, and how far Titan's total is above it (Exp#4, Figures 6(b) and 7)."""
 
@@ -71,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, seed {options.seed}")
     rules = options.rules.split(",")
     if options.experiment == "speed":
-        _print_speed(rules, options.seed)
+        asked = {*options.rules.split(",")} == PLACERS.keys()
+        _print_speed([*rules, *WITH_SHARES] if asked else rules, options.seed)
         return
     if options.experiment == "gap":
         _print_gap(options.clusters, options.seed)

@@ -55,15 +55,15 @@ def _place(options: PlaceOptions) -> dict[str, Any]:
         from planner.many_jobs.placement.replacing import replace_in_plan
 
         return replace_in_plan(options, options.plan, options.replace)
+    from planner.many_jobs.placement.machines.answer import place_on_machines
+
+    on_machines = place_on_machines(options)
+    if on_machines is not None:
+        return on_machines
     if options.plan is not None:
         from planner.many_jobs.placement.existing import place_existing
 
         return place_existing(options, options.plan)
-    from planner.many_jobs.placement.machines.answer import place_on_machines, read_machines
-
-    machines = read_machines(options)
-    if machines is not None:
-        return place_on_machines(options, machines)
     whole = read_whole(options)
     placed = place_model(options)
     later = look_later(placed.placed_plan, options, whole)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from bench.machines.__main__ import main
 from bench.machines.replay import MODELS, read_jobs, replay, vectors
+from bench.machines.speed import NIC_BYTES_PER_S, Drawn, draw_budget, time_rule
 from profiles.errors import InputError
 
 COLUMNS = "job_id submit_time_s duration_s gpus nodes cpus mem_gb user vc_or_department job_type_or_name status queue_s"
@@ -49,6 +51,19 @@ def test_the_command_prints_a_row_for_each_rule(trace: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "| titan | 1.5 |" in printed
     assert "174, 11.7, 1.65" in printed
+
+
+def test_a_rule_with_a_share_is_told_what_the_network_has_left() -> None:
+    free = Drawn(Random(0), 70, 8)
+    budget = draw_budget(Random(0), free)
+    assert budget.gradient_bytes == pytest.approx(2 * 138e6, rel=0.01)
+    for count, left in zip(free.free, budget.available.nics_bytes_per_s, strict=True):
+        assert NIC_BYTES_PER_S * count / 8 <= left <= NIC_BYTES_PER_S
+    ((racks, uplinks),) = budget.available.uplinks
+    assert (max(racks) + 1, len(racks)) == (len(uplinks), 70)
+    assert all(took_s > 0 for took_s in time_rule("titan share=0.1 reading=pairs", 70, placements=5))
+    with pytest.raises(InputError, match="shares"):
+        time_rule("titan shares=0.1", 70, placements=1)
 
 
 def test_moves_by_hand(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

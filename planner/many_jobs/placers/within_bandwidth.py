@@ -170,14 +170,18 @@ class _Search:
         ranks: int,
     ) -> None:
         self.free, self.size, self.available, self.reading = free, size, available, reading
-        self.weights = _weights(traffic)
-        self.order = _by_weight(self.weights, ranks)
+        weights = _weights(traffic)
+        self.order = _by_weight(weights, ranks)
+        self.exchanged: list[dict[int, float]] = [{} for _ in range(ranks)]
+        for (one, other), weight in weights.items():
+            self.exchanged[one][other] = self.exchanged[other][one] = weight
         place = {rank: number for number, rank in enumerate(self.order)}
         self.with_earlier: list[list[tuple[int, int, int, float]]] = [[] for _ in range(ranks)]
         for phase, flows in enumerate(traffic.rates):
             for a, b, rate in flows:
                 self.with_earlier[max(a, b, key=place.__getitem__)].append((phase, a, b, rate))
         self.kinds: dict[int, object] = {}
+        self.known_links: dict[tuple[int, int, int], tuple[tuple[tuple[object, ...], float], ...]] = {}
         self.steps_in_all = 0
 
     def run(self, nodes: Sequence[int], idle: int, number: int) -> tuple[tuple[int, ...] | None, bool]:
@@ -220,6 +224,7 @@ class _Search:
         opened = sum(self.free[node] == self.size for node in used)
         beside = self.number - self.idle - (len(used) - opened)
         seen: set[object] = set()
+        exchanged = self.exchanged[rank]
         for node, left in self.left.items():
             if not left:
                 continue
@@ -228,10 +233,7 @@ class _Search:
                 if kind in seen or (opened >= self.idle if self.free[node] == self.size else beside <= 0):
                     continue
                 seen.add(kind)
-            yield node, sum(self._weight(other, rank) for other, there in self.seats.items() if there != node)
-
-    def _weight(self, one: int, other: int) -> float:
-        return self.weights.get((min(one, other), max(one, other)), 0.0)
+            yield node, sum(exchanged.get(other, 0.0) for other, there in self.seats.items() if there != node)
 
     def _kind(self, node: int) -> object:
         """What nodes that have nobody yet have in common that may change places."""
@@ -246,14 +248,25 @@ class _Search:
         for phase, a, b, rate in self.with_earlier[rank]:
             here = node if a == rank else self.seats[a]
             there = node if b == rank else self.seats[b]
-            for link in _passed(here, there, self.available, self.reading):
-                key = (phase, *link)
+            if here == there:
+                continue
+            for key, room in self._links(phase, here, there):
                 self.sent[key] += rate
                 added.append((key, rate))
-                if self.sent[key] > _there(link, self.available) * (1 + ABOUT):
+                if self.sent[key] > room:
                     self._take_back(added)
                     return None
         return added
+
+    def _links(self, phase: int, here: int, there: int) -> tuple[tuple[tuple[object, ...], float], ...]:
+        """The links that a flow between two nodes passes in a phase, and what each may carry."""
+        between = (phase, here, there)
+        if between not in self.known_links:
+            self.known_links[between] = tuple(
+                ((phase, *link), _there(link, self.available) * (1 + ABOUT))
+                for link in _passed(here, there, self.available, self.reading)
+            )
+        return self.known_links[between]
 
     def _take_back(self, added: Sequence[tuple[tuple[object, ...], float]]) -> None:
         for key, rate in added:

@@ -38,6 +38,6 @@ class MachinesOptions(Options):
             raise self.wrong("move", found=self.move, expected=f"1 to {MOST_MOVED}, up to which it is exact")
         if getattr(self, "running", None) is None:
             raise self.wrong("move", found="no --running", expected="--running FILE, the jobs that run")
-        for name in ("plan", "reserve", "spares", "measure_affinity", "local", "comm", "links", "max_spread", "alpha"):
+        for name in ("reserve", "spares", "measure_affinity", "local", "comm", "links", "max_spread", "alpha"):
             if getattr(self, name, None):
                 raise self.wrong(name, found="--move too", expected="one of them")

@@ -152,7 +152,7 @@ class PlaceOptions(MachinesOptions, LaterOptions, LimitedTrainingOptions, SpaceO
             "distance", "affinity_else", "max_spread", "output", "store", "memory_margin", "train_tokens",
             "train_samples", "packing", "padding", "failure_rate", "checkpoint_time", "restart_time", "price", "prices",
             "budget", "days",
-            "running", "jct", "reserve", "spares", "replace", "measure_affinity", "now",
+            "running", "jct", "move", "move_time", "reserve", "spares", "replace", "measure_affinity", "now",
         )  # fmt: skip
         others = [name for name in self.changed() if name not in fitting]
         if others:

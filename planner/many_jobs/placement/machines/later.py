@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from estimator.pricing.training import WholeTraining, iteration_of
 from planner.many_jobs.placement.holding import Held, held_for
+from planner.many_jobs.placement.machines.job import JobOnMachines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
-from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, by_kind, place_on
+from planner.many_jobs.placement.machines.placing import Placed, by_kind, place_on
 from planner.many_jobs.placement.machines.seating import FEW_ORDERS, Seated
 from planner.many_jobs.placement.waiting import Start, Waiting, best_start, faster_starts
 from planner.one_job.explicit.whole import train_by

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from estimator.pricing.upkeep import HOUR_S
 from planner.many_jobs.placement.machines.choices import Choice
+from planner.many_jobs.placement.machines.job import JobOnMachines
 from planner.many_jobs.placement.machines.moving import cheapest_moves
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
-from planner.many_jobs.placement.machines.placing import JobOnMachines, Placed, place_on
+from planner.many_jobs.placement.machines.placing import Placed, place_on
 from planner.many_jobs.placement.machines.seating import Seated
 from planner.many_jobs.placers.filling import best_fit
 from planner.one_job.site_pods.free_nodes import level_of_pods

@@ -64,6 +64,10 @@ class Machine:
             for index in sorted(taken)
         )
 
+    def idle(self) -> Machine:
+        """Return it as if all of it were free."""
+        return replace(self, free=tuple(range(self.size)), jobs={}, held=0)
+
     def without(self, ended: Collection[str]) -> Machine:
         """Return it once these jobs have ended."""
         gone = [job for job in self.jobs if job in ended]

@@ -11,15 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from estimator.pricing.recipe import Setup
-from planner.many_jobs.placement.machines.choices import MORE_MACHINES, Choice, enumerate_choices, fewest_machines
+from planner.many_jobs.placement.machines.choices import (
+    MORE_MACHINES,
+    Choice,
+    choice_of,
+    enumerate_choices,
+    fewest_machines,
+)
+from planner.many_jobs.placement.machines.job import JobOnMachines
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
-from planner.many_jobs.placement.machines.seating import FEW_ORDERS, MOST_ORDERS, Seated, Seats, ranks_of, reseat
-from planner.many_jobs.placement.pods_plan import plan_for_pods
-from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
-from planner.one_job.search.mixed.space import pricing_of
-from planner.one_job.search.spaces.request import SearchRequest
-from profiles.cluster import DeviceSlot
+from planner.many_jobs.placement.machines.seating import FEW_ORDERS, MOST_ORDERS, Seated, ranks_of, reseat
+from planner.many_jobs.sites.tpa_pipes import Priced
 from profiles.records import dataclass
 
 EQUAL_TIME = 5e-3
@@ -30,34 +33,21 @@ MOST_IMPROVED = 2
 """Of so many ways the ranks are exchanged, those that look best."""
 FEW_WAYS = 16
 """So many ways are priced where coming ends are compared."""
-FEW_PRICED = 8
-"""Plans that are priced in a search on a way's GPUs."""
 
 Kind = tuple[str, str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobOnMachines:
-    """What is placed: a request for a plan on the whole cluster, how many devices the job wants, and what prices plans
-    on ways. `end_s` is when it ends, in seconds from now, where somebody said how long it trains."""
-
-    request: SearchRequest
-    devices: int
-    seats: Seats
-    end_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Whole:
     """The job on whole machines of one kind, as if they were free."""
 
-    across: Across
+    best: Priced
     machines: int
 
     @property
     def time_s(self) -> float:
         """Seconds of an iteration."""
-        return self.across.best.time_s
+        return self.best.time_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +72,6 @@ class Placed:
     complete: bool
 
 
-def job_on(request: SearchRequest, devices: int) -> JobOnMachines:
-    """Return a job with what prices its plans."""
-    return JobOnMachines(request=request, devices=devices, seats=Seats(pricing_of(request.spaces)))
-
-
 def by_kind(machines: Sequence[Machine], types: Sequence[str] = ()) -> Mapping[Kind, tuple[Machine, ...]]:
     """Return machines of one site, device type and size together, of these device types (empty: of any)."""
     kinds: defaultdict[Kind, list[Machine]] = defaultdict(list)
@@ -103,14 +88,12 @@ def plan_whole(job: JobOnMachines, machines: Sequence[Machine]) -> Whole | None:
     number = -(-job.devices // size)
     if len(machines) < number:
         return None
-    near = _nearest(machines, number)
-    free = [
-        DeviceSlot(site=one.site, node=one.node, index=index, group=one.group, device=one.device)
-        for one in near
-        for index in range(size)
-    ]
-    across = _search(job, free[: job.devices])
-    return None if across is None else Whole(across=across, machines=number)
+    left, takes = job.devices, []
+    for machine in _nearest(machines, number):
+        takes.append((machine.idle(), min(left, size)))
+        left -= size
+    best = job.find_plan(choice_of(takes))
+    return None if best is None else Whole(best=best, machines=number)
 
 
 def _nearest(machines: Sequence[Machine], number: int) -> list[Machine]:
@@ -135,10 +118,11 @@ def place_on(
     *,
     orders: int | None = MOST_ORDERS,
 ) -> Placed | None:
-    """Return the best placement of a job on free GPUs of machines of one kind, by `plans` and that on `whole`, and
-    unless `plans` are given by plans searched on the ways that look best; None where no plan fits, or too few are
-    free. Of the ways that look best so many `orders` of the ranks are priced; None: only a few, of a few ways on the
-    fewest machines."""
+    """Return the best placement of a job on free GPUs of machines of one kind, by `plans` (empty: the job's own) and
+    that on `whole`, and where neither has any by plans searched on the ways that look best; None where no plan fits, or
+    too few are free. Of the ways that look best so many `orders` of the ranks are priced; None: only a few, of a few
+    ways on the fewest machines."""
+    plans = plans or job.plans
     more = 0 if orders is None else MORE_MACHINES
     ways, complete = enumerate_choices(machines, job.devices, state.comes_free_s, end_s=job.end_s, more=more)
     if orders is None:
@@ -165,17 +149,17 @@ def place_on(
 
 def _whole_plans(whole: Whole | None) -> Iterator[Setup]:
     if whole is not None:
-        yield whole.across.best.setup
+        yield whole.best.setup
 
 
 def _plans_on(job: JobOnMachines, ways: Sequence[Choice], known: Sequence[Setup]) -> list[Setup]:
     """The plans that a search finds on each way, but for those that differ from one that is known in places alone."""
     plans: list[Setup] = []
     for way in ways:
-        across = _search(job, [slot for machine, count in way.takes for slot in machine.slots(count)])
-        if across is None:
+        best = job.find_plan(way)
+        if best is None:
             continue
-        setup = across.best.setup
+        setup = best.setup
         stands = [slot for stage in setup.stages for slot in stage.slots]
         if all(
             ranks_of(other) != len(stands) or reseat(other, stands, setup.cluster) != setup
@@ -183,12 +167,6 @@ def _plans_on(job: JobOnMachines, ways: Sequence[Choice], known: Sequence[Setup]
         ):
             plans.append(setup)
     return plans
-
-
-def _search(job: JobOnMachines, slots: Sequence[DeviceSlot]) -> Across | None:
-    request = on_devices(job.request, slots)
-    in_pods = plan_for_pods(request, slots)
-    return plan_across(request, most=FEW_PRICED) if in_pods is None else in_pods
 
 
 def _seat_all(job: JobOnMachines, plans: Sequence[Setup], ways: Sequence[Choice]) -> list[tuple[Setup, Seated]]:
@@ -224,9 +202,7 @@ def other_rules(
     ways = []
     by_key: dict[object, Seated | None] = {placed.seated.choice.key: placed.seated}
     for name in RULES:
-        choice = choose_by(
-            name, machines, job.devices, state.comes_free_s, model=job.request.reference, end_s=job.end_s
-        )
+        choice = choose_by(name, machines, job.devices, state.comes_free_s, model=job.reference, end_s=job.end_s)
         if choice is None:
             continue
         if choice.key not in by_key:

@@ -26,8 +26,9 @@ from planner.many_jobs.placement.machines.choices import (
     fewest_machines,
     seat_parts,
 )
+from planner.many_jobs.placement.machines.job import job_on
 from planner.many_jobs.placement.machines.occupied import Machine, Occupied, read_occupied
-from planner.many_jobs.placement.machines.placing import by_kind, job_on, place_on, plan_whole
+from planner.many_jobs.placement.machines.placing import by_kind, place_on, plan_whole
 from planner.many_jobs.placement.machines.rules import RULES, choose_by
 from planner.many_jobs.placement.machines.seating import improve, reseat, seat
 from planner.many_jobs.placers.dividing import partitions
@@ -60,7 +61,7 @@ def machine(
     )  # fmt: skip
 
 
-def _ground(folder: Path, free: list[int], devices: int, **more: Any) -> tuple[PlaceOptions, Occupied]:
+def small_ground(folder: Path, free: list[int], devices: int, **more: Any) -> tuple[PlaceOptions, Occupied]:
     """Options of a small job on four machines of four, so many of each free, and what they are read as."""
     (folder / "c.yaml").write_text(THIN, encoding="utf-8")
     lines = ["NODELIST GRES GRES_USED STATE"]
@@ -85,14 +86,14 @@ DEGREES = ((1, 3, 1), (1, 4, 1), (1, 2, 2), (2, 2, 1), (2, 3, 1), (1, 3, 2))
 
 
 def test_stages_that_are_known_change_no_figure(tmp_path: Path) -> None:
-    options, state = _ground(tmp_path, [3, 3, 2, 2], 8, pp=2, dp=2, tp=2)
+    options, state = small_ground(tmp_path, [3, 3, 2, 2], 8, pp=2, dp=2, tp=2)
     model = load_any_model(options.model, options.user_code)
     request = read_search(replace(options, schedule=("1f1b",)), store=None, model=model, place=state.cluster)
     job = job_on(request, 8)
     (machines,) = by_kind(state.machines).values()
     whole = plan_whole(job, machines)
     assert whole is not None
-    plan, rng = whole.across.best.setup, random.Random(0)
+    plan, rng = whole.best.setup, random.Random(0)
     known: dict[Hashable, StageCost] = {}
     slots = [slot for machine in machines for slot in machine.slots(len(machine.free))]
     for _ in range(40):
@@ -115,7 +116,7 @@ def test_no_choice_of_gpus_and_no_order_is_faster(tmp_path: Path, seed: int) -> 
         free = [rng.choice((0, 1, 1, 2, 3)) for _ in range(4)]
         if devices <= sum(free) <= 7:
             break
-    options, state = _ground(tmp_path, free, devices, pp=pp, dp=dp, tp=tp)
+    options, state = small_ground(tmp_path, free, devices, pp=pp, dp=dp, tp=tp)
     model = load_any_model(options.model, options.user_code)
     request = read_search(replace(options, schedule=("1f1b",)), store=None, model=model, place=state.cluster)
     job = job_on(request, devices)
@@ -187,7 +188,9 @@ def test_a_choice_names_its_machines_once() -> None:
 # The command
 
 
-def _files(folder: Path, jobs: str, *, used: str = "3(IDX:1,4-5) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)") -> dict[str, str]:
+def machine_files(
+    folder: Path, jobs: str, *, used: str = "3(IDX:1,4-5) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)"
+) -> dict[str, str]:
     (folder / "c.yaml").write_text(THIN.replace("devices: 4", "devices: 8"), encoding="utf-8")
     rows = [f"n{number} gpu:a100:8 gpu:a100:{held} mixed" for number, held in enumerate(used.split(), 1)]
     (folder / "sinfo.txt").write_text("\n".join(["NODELIST GRES GRES_USED STATE", *rows]) + "\n", encoding="utf-8")
@@ -198,8 +201,8 @@ def _files(folder: Path, jobs: str, *, used: str = "3(IDX:1,4-5) 4(IDX:0-3) 5(ID
 JOBS = "71|n2|7200|0-3|yes|0\n72|n1|90000|1,4-5|yes|600\n73|n3|3600|0-3,7|no|\n74|n4|100|0-6|yes|\n"
 
 
-def _place(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> dict[str, Any]:
-    files = {key: value for key, value in _files(folder, jobs).items() if key not in more}
+def place_gpt(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> dict[str, Any]:
+    files = {key: value for key, value in machine_files(folder, jobs).items() if key not in more}
     options: dict[str, Any] = {"global_batch": 24} | more
     options |= {key: Path(value) if key in ("free", "running") else value for key, value in files.items()}
     options = {key: value for key, value in options.items() if value is not None}
@@ -209,7 +212,7 @@ def _place(folder: Path, devices: int = 12, jobs: str = JOBS, **more: Any) -> di
 
 
 def test_the_answer_has_gpus_ranks_times_and_what_is_left(tmp_path: Path) -> None:
-    found = _place(tmp_path, move=2, output=tmp_path / "plan.json")
+    found = place_gpt(tmp_path, move=2, output=tmp_path / "plan.json")
     score = found["score"]["machines"]
     assert sum(score["shape"]) == 12
     free = {"n1": [0, 2, 3, 6, 7], "n2": [4, 5, 6, 7], "n3": [4, 5, 6], "n4": [7]}
@@ -229,7 +232,7 @@ def test_the_answer_has_gpus_ranks_times_and_what_is_left(tmp_path: Path) -> Non
 
 
 def test_waiting_for_whole_machines_is_faster_and_pays(tmp_path: Path) -> None:
-    starts = _place(tmp_path)["waiting"]["starts"]
+    starts = place_gpt(tmp_path)["waiting"]["starts"]
     assert len(starts) > 1
     first, later = starts[0], starts[1]
     assert later["shape"] == [8, 4]
@@ -239,7 +242,7 @@ def test_waiting_for_whole_machines_is_faster_and_pays(tmp_path: Path) -> None:
 
 
 def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
-    (room,) = _place(tmp_path, move=1)["moves"]
+    (room,) = place_gpt(tmp_path, move=1)["moves"]
     # n4's job loses 7 * 60 device-seconds, n1's 3 * 660, n2's 4 * 60; n3's stays.
     assert [one["job"] for one in room["jobs"]] == ["71"]
     assert room["lost_device_hours"] == pytest.approx(4 * 60 / 3600)
@@ -252,13 +255,13 @@ def test_moves_leave_alone_who_may_not_be_moved(tmp_path: Path) -> None:
     parted = parted.replace("72|n1|90000|1,4-5|yes", "72|n1|90000|1,4-5|no").replace(
         "74|n4|100|0-6|yes", "74|n4|100|0-6|no"
     )
-    found = _place(tmp_path, jobs=parted, move=1)
+    found = place_gpt(tmp_path, jobs=parted, move=1)
     assert found["moves"] == []
     said = "no move of 1 job makes room on whole machines; --move 2 would"
     assert said in found["score"]["machines"]["notes"]
-    assert [one["job"] for one in _place(tmp_path, jobs=parted, move=2)["moves"][0]["jobs"]] == ["70", "71"]
+    assert [one["job"] for one in place_gpt(tmp_path, jobs=parted, move=2)["moves"][0]["jobs"]] == ["70", "71"]
     stay = JOBS.replace("|yes|", "|no|")
-    assert _place(tmp_path, jobs=stay, move=3)["moves"] == []
+    assert place_gpt(tmp_path, jobs=stay, move=3)["moves"] == []
 
 
 def test_pods_hold_as_many_gpus_as_they_request(tmp_path: Path) -> None:
@@ -274,9 +277,9 @@ def test_pods_hold_as_many_gpus_as_they_request(tmp_path: Path) -> None:
     ]
     items += [pod("a", "n1", 2), pod("b", "n1", 1, owner=False), pod("c", "n2", 4, deadline=7200), pod("d", "n3", 5)]
     items += [pod("e", "n4", 7)]
-    files = _files(tmp_path, "")
+    files = machine_files(tmp_path, "")
     kubectl = str(written(tmp_path, *items))
-    found = _place(tmp_path, cluster=files["cluster"], free=kubectl, running=kubectl, move=2)
+    found = place_gpt(tmp_path, cluster=files["cluster"], free=kubectl, running=kubectl, move=2)
     held = {one["name"]: one["jobs"] for one in found["machines"]}
     assert held["n1"] == {"b": [7], "a": [5, 6]} or held["n1"] == {"a": [5, 6], "b": [7]}
     assert found["score"]["machines"]["shape"] in ([8, 4], [5, 4, 3], [5, 4, 1, 2])
@@ -298,11 +301,11 @@ def test_pods_hold_as_many_gpus_as_they_request(tmp_path: Path) -> None:
 )
 def test_wrong_jobs_are_refused(tmp_path: Path, jobs: str, match: str) -> None:
     with pytest.raises(InputError, match=match):
-        _place(tmp_path, jobs=jobs)
+        place_gpt(tmp_path, jobs=jobs)
 
 
 def test_a_held_gpu_that_the_node_lacks_is_refused(tmp_path: Path) -> None:
-    files = _files(tmp_path, JOBS, used="3(IDX:1,4,9) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)")
+    files = machine_files(tmp_path, JOBS, used="3(IDX:1,4,9) 4(IDX:0-3) 5(IDX:0-3,7) 7(IDX:0-6)")
     with pytest.raises(InputError, match="node n1, GRES_USED: found GPU 9, expected an index from 0 to 7"):
         api.place(
             PlaceOptions(
@@ -315,15 +318,15 @@ def test_too_few_free_says_fewer_and_later(tmp_path: Path) -> None:
     with pytest.raises(
         NothingFits, match=r"16 devices wanted, 13 free now: 3 too few; 20 are in .* h, when job 74 ends"
     ):
-        _place(tmp_path, 16)
+        place_gpt(tmp_path, 16)
     with pytest.raises(NothingFits, match=r"--devices 1[0-3] would do, on 5"):
-        _place(tmp_path, 16)
+        place_gpt(tmp_path, 16)
 
 
 def test_machines_are_reserved_for_when_enough_gpus_are_free(tmp_path: Path) -> None:
     """13 are free: 15 are when job 74 leaves n4; once 73 has left n3 two machines do: the plan that is written."""
     output = tmp_path / "plan.json"
-    found = _place(tmp_path, 15, reserve=True, dp=15, global_batch=60, output=output)
+    found = place_gpt(tmp_path, 15, reserve=True, dp=15, global_batch=60, output=output)
     starts, held = found["waiting"]["starts"], found["waiting"]["reservation"]
     assert (starts[0]["wait_s"], starts[0]["jobs"]) == (60.0, ["74"])
     assert "n4" in [one["name"] for one in found["machines"]]
@@ -339,7 +342,7 @@ def test_what_fits_now_is_reserved_now(tmp_path: Path) -> None:
     stay = (
         JOBS.replace("|100|", "|N/A|").replace("|7200|", "|N/A|").replace("|3600|", "|N/A|").replace("|90000|", "|N/A|")
     )
-    held = _place(tmp_path, jobs=stay, reserve=True)["waiting"]["reservation"]
+    held = place_gpt(tmp_path, jobs=stay, reserve=True)["waiting"]["reservation"]
     assert (held["wait_s"], held["idle_device_hours"]) == (0.0, 0.0)
     assert [node["host"] for node in held["nodes"]] == ["n1", "n2", "n3"]
     assert "Flags=IGNORE_JOBS" in held["scontrol"]
@@ -347,13 +350,13 @@ def test_what_fits_now_is_reserved_now(tmp_path: Path) -> None:
 
 def test_moves_want_the_jobs_that_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--move: found no --running"):
-        _place(tmp_path, running=None, move=1)
+        place_gpt(tmp_path, running=None, move=1)
     with pytest.raises(InputError, match=r"--move: found 4, expected 1 to 3"):
-        _place(tmp_path, move=4)
+        place_gpt(tmp_path, move=4)
 
 
 def test_a_job_that_fits_on_one_machine_takes_the_tightest(tmp_path: Path) -> None:
-    found = _place(tmp_path, 3, running=None)
+    found = place_gpt(tmp_path, 3, running=None)
     assert [one["name"] for one in found["machines"]] == ["n3"]
     assert found["score"]["machines"]["after"]["fragmented_machines"] == 3
 
@@ -361,7 +364,7 @@ def test_a_job_that_fits_on_one_machine_takes_the_tightest(tmp_path: Path) -> No
 def test_the_document_is_by_its_schema_and_the_words_say_when_and_whom(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = _files(tmp_path, JOBS)
+    files = machine_files(tmp_path, JOBS)
     line = ["place", "gpt-tiny", "--devices", "12", "--dp", "12", "--tp", "1", "--global-batch", "24", "--now", "300"]
     line += [word for key, value in files.items() for word in (f"--{key}", value)]
     line += ["--move", "2", "--train-samples", "1G", "-o", str(tmp_path / "plan.json")]
@@ -381,7 +384,7 @@ def test_the_document_is_by_its_schema_and_the_words_say_when_and_whom(
 
 
 def test_whole_machines_are_placed_as_before(tmp_path: Path) -> None:
-    files = _files(tmp_path, "", used="0 0 5(IDX:0-3,7) 7(IDX:0-6)")
+    files = machine_files(tmp_path, "", used="0 0 5(IDX:0-3,7) 7(IDX:0-6)")
     found = api.place(
         PlaceOptions(
             model="gpt-tiny",
