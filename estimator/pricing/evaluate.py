@@ -49,16 +49,7 @@ def evaluate_priced(priced: PricedSetup) -> Evaluation:
     after = priced.after
     limiting = costs[schedule.bottleneck]
     passes = passes_of_stage(setup.recipe.schedule, setup.micro_batches)
-    by_kind = _kinds(limiting, passes)
-    by_kind["tp_s"] += after.partial_s
-    breakdown = TimeBreakdown(
-        **by_kind,
-        dp_s=after.sync_s + passes * sum(limiting.sharding_s),
-        pp_s=schedule.transfer_s,
-        bubble_s=schedule.bubble_s,
-        optimizer_s=after.optimizer_s,
-        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.once.offload_s for cost in costs),
-    )
+    breakdown = break_down(priced)
     total = breakdown.total_s
     device = stage_device(setup, setup.stages[schedule.bottleneck]).name
     kind: ModelKind = "experts" if _has_experts(setup.model) else "dense"
@@ -98,6 +89,23 @@ def evaluate_priced(priced: PricedSetup) -> Evaluation:
             links,
             account,
         ),
+    )
+
+
+def break_down(priced: PricedSetup) -> TimeBreakdown:
+    """Return an iteration's seconds by what they are spent on, and nothing else of what `evaluate_priced` tells."""
+    costs, schedule, after = priced.costs, priced.schedule, priced.after
+    limiting = costs[schedule.bottleneck]
+    passes = passes_of_stage(priced.setup.recipe.schedule, priced.setup.micro_batches)
+    by_kind = _kinds(limiting, passes)
+    by_kind["tp_s"] += after.partial_s
+    return TimeBreakdown(
+        **by_kind,
+        dp_s=after.sync_s + passes * sum(limiting.sharding_s),
+        pp_s=schedule.transfer_s,
+        bubble_s=schedule.bubble_s,
+        optimizer_s=after.optimizer_s,
+        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.once.offload_s for cost in costs),
     )
 
 

@@ -65,15 +65,20 @@ class PricedSetup:
 
 
 def price_setup(
-    setup: Setup, pricing: Pricing | None = None, *, known: dict[Hashable, StageCost] | None = None
+    setup: Setup,
+    pricing: Pricing | None = None,
+    *,
+    known: dict[Hashable, StageCost] | None = None,
+    company: Company | None = None,
 ) -> PricedSetup | Infeasible:
-    """Return the parts of `setup`; arguments and Infeasible as `estimator.pricing.evaluate.evaluate` has them."""
+    """Return the parts of `setup`; arguments and Infeasible as `estimator.pricing.evaluate.evaluate` has them.
+    `company`: `company_of` a setup with the same slots, on a cluster that differs in the rates of its links alone."""
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
     )
     if problem is not None:
         return Infeasible(reason=problem, lacking="divisibility")
-    links = _links_of(setup, pricing or Pricing())
+    links = _links_of(setup, pricing or Pricing(), company or company_of(setup))
     kinds = layer_kinds(setup.model, setup.recipe)
     priced = {} if known is None or links.company is not None else known
     alone: list[StageCost] = []
@@ -100,8 +105,12 @@ def price_setup(
     )
 
 
-def _links_of(setup: Setup, pricing: Pricing) -> LinkTimes:
-    company = Company([stage.slots for stage in setup.stages]) if shares_uplinks(setup.cluster) else None
+def company_of(setup: Setup) -> Company | None:
+    """Return the stages of `setup` as they share uplinks; None where the cluster has none that are shared."""
+    return Company([stage.slots for stage in setup.stages]) if shares_uplinks(setup.cluster) else None
+
+
+def _links_of(setup: Setup, pricing: Pricing, company: Company | None) -> LinkTimes:
     return LinkTimes(
         pricing=pricing,
         cluster=setup.cluster,

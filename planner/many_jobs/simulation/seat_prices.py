@@ -7,14 +7,17 @@ A job's plan is its Cell's. The estimator prices it on the job's own seats, in t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from estimator.cells.cell import CellEstimate
-from estimator.pricing.evaluate import evaluate
+from estimator.pricing.company import Company
+from estimator.pricing.evaluate import break_down, evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.parts import PricedSetup, price_setup
+from estimator.pricing.parts import PricedSetup, company_of, price_setup
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from planner.many_jobs.jobs.records import Grant, Job, Workload
@@ -25,11 +28,11 @@ from planner.many_jobs.placers.records import Available
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, SeatKey
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_shapes import PartLevel, PoolSeats, Shape, seats_of_pools, takes_of
-from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.settings import Placement, Seated, Truth
 from planner.many_jobs.simulation.sharing import SharedAmounts
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster, DeviceSlot, map_groups
-from profiles.records import dataclass, replace
+from profiles.records import replace
 from profiles.vocabulary import Infeasible, LinkTable
 
 THINNED = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
@@ -38,6 +41,8 @@ HARDLY_ANY = (64.0, 128.0)
 """With NICs thinned by so much what is sent over them is all that counts: nothing hides the difference."""
 MOST_KEPT = 2_000
 """Evaluations after which a pricing's cache is begun anew."""
+MOST_STANDING = 1_000
+"""Of so many shapes is kept what their price rests on however thin the network."""
 KILO = 1000
 
 
@@ -52,6 +57,8 @@ class SeatPrices:
         self._seated: dict[SeatKey, Setup] = {}
         self._thinner: dict[float, Cluster] = {1.0: cells.cluster}
         self._pricings: dict[tuple[str, float], Pricing] = {}
+        self._standing: dict[SeatKey, tuple[Setup, Company | None]] = {}
+        self._slots: dict[tuple[str, int, int], DeviceSlot] = {}
         self._evaluated = 0
 
     def time_s(self, workload: Workload, grant: Grant, placement: Placement) -> float | None:
@@ -78,15 +85,19 @@ class SeatPrices:
 
     def at(self, key: SeatKey, thinned: float, placement: Placement) -> float:
         """Return the seconds of an iteration with NICs and uplinks thinner by `thinned`, at least 1."""
-        times = self.cells.seats.setdefault(key, {})
+        times = self.cells.seats.get(key)
+        if times is None:
+            times = self.cells.seats[key] = {}
         if thinned in times:
             return times[thinned]
-        above = next((factor for factor in THINNED if factor >= thinned), None)
-        if thinned in HARDLY_ANY or thinned == above:
+        above = min(bisect_left(THINNED, thinned), len(THINNED) - 1)
+        high = THINNED[above]
+        if thinned in HARDLY_ANY or thinned == high:
             seconds = times[thinned] = self._price(key, thinned, placement)
             return seconds
-        low, high = (THINNED[-2], THINNED[-1]) if above is None else (THINNED[THINNED.index(above) - 1], above)
-        low_s, high_s = self.at(key, low, placement), self.at(key, high, placement)
+        low = THINNED[above - 1]
+        low_s = times[low] if low in times else self.at(key, low, placement)
+        high_s = times[high] if high in times else self.at(key, high, placement)
         return low_s + (high_s - low_s) * (thinned - low) / (high - low)
 
     def sending(self, key: SeatKey, placement: Placement) -> float:
@@ -110,13 +121,16 @@ class SeatPrices:
         return priced
 
     def _price(self, key: SeatKey, thinned: float, placement: Placement) -> float:
-        pool = self.pools[key[1]]
-        nodes = pool.shape(placement[pool.name])[1]
-        if key not in self._seated:
-            self._seated[key] = self._seat(key, pool, nodes)
-        outcome = self._evaluate(self._seated[key], pool, nodes, thinned)
-        assert isinstance(outcome, Evaluation), f"a Cell that was priced: {outcome}"
-        return outcome.iteration_time_s
+        if key not in self._standing:
+            if len(self._standing) >= MOST_STANDING:
+                self._standing.clear()
+            setup = self.seated(key, placement)
+            self._standing[key] = setup, company_of(setup)
+        setup, company = self._standing[key]
+        there = replace(setup, cluster=self._thinned(thinned))
+        priced = price_setup(there, self._pricing(self.pools[key[1]], thinned), company=company)
+        assert isinstance(priced, PricedSetup), f"a Cell that was priced: {priced}"
+        return break_down(priced).total_s
 
     def _seat(self, key: SeatKey, pool: PoolSeats, nodes: tuple[int, ...]) -> Setup:
         """The Cell's plan with each rank on a device of the shape, whose nodes are called 0, 1, ..., in the best order
@@ -158,10 +172,21 @@ class SeatPrices:
         return evaluate(self._there(setup, pool, nodes, thinned), self._pricing(pool, thinned))
 
     def _there(self, setup: Setup, pool: PoolSeats, nodes: tuple[int, ...], thinned: float) -> Setup:
-        there = [replace(slot, node=pool.nodes[nodes[slot.node]]) for stage in setup.stages for slot in stage.slots]
-        if thinned not in self._thinner:
-            self._thinner[thinned] = thinner(self.cells.cluster, thinned)
-        return reseat(setup, there, self._thinner[thinned])
+        there = [self._slot(slot, pool.nodes[nodes[slot.node]]) for stage in setup.stages for slot in stage.slots]
+        return reseat(setup, there, self._thinned(thinned))
+
+    def _thinned(self, by: float) -> Cluster:
+        if by not in self._thinner:
+            self._thinner[by] = thinner(self.cells.cluster, by)
+        return self._thinner[by]
+
+    def _slot(self, like: DeviceSlot, node: int) -> DeviceSlot:
+        """The device of `like`'s number on this node of its site, made once."""
+        key = (like.site, node, like.index)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = replace(like, node=node)
+        return slot
 
     def _pricing(self, pool: PoolSeats, thinned: float) -> Pricing:
         self._evaluated += 1
@@ -190,14 +215,14 @@ def seat_truth(prices: SeatPrices) -> Truth:
     return truth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    """What a job uses of one thing: its bytes/s while it sends, and on the mean in whole thousands; what there is."""
+class _Use(NamedTuple):
+    """What a job uses of one thing: its bytes/s while it sends, and on the mean in whole thousands; what there is, or
+    as much as it sends where that is more."""
 
     name: str
     peak_bytes_per_s: float
     mean_kilobytes_per_s: int
-    there_bytes_per_s: float
+    alone_bytes_per_s: float
 
 
 class SharedNetwork(SharedAmounts):
@@ -218,15 +243,21 @@ class SharedNetwork(SharedAmounts):
         return {use.name: use.mean_kilobytes_per_s for use in self._of(job, grant, placement)[1]}
 
     def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
-        """Beside what others put on the same links."""
+        """Beside what others put on the same links; `in_use` may tell of more."""
         thinned = 1.0
         key, uses = self._of(job, grant, placement)
-        for use in uses:
-            others = KILO * (in_use[use.name] - use.mean_kilobytes_per_s)
-            alone = max(use.there_bytes_per_s, use.peak_bytes_per_s)
-            thinned = max(thinned, (use.peak_bytes_per_s + others) / alone)
+        for name, peak, own, alone in uses:
+            others = in_use[name] - own
+            if others:
+                by = (peak + KILO * others) / alone
+                if by > thinned:
+                    thinned = by
         assert key is not None, "jobs of one node share nothing"
         return self.prices.at(key, thinned, placement)
+
+    def beside_s(self, seated: Seated, in_use: Mapping[str, int]) -> float:
+        """As `SharedAmounts`."""
+        return self.iteration_s(seated.job, seated.grant, seated.placement, in_use)
 
     def available(self, pool: str, in_use: Mapping[str, int]) -> Available:
         """Return what others leave of each NIC and uplink in the mean."""
@@ -271,7 +302,7 @@ class SharedNetwork(SharedAmounts):
 
         def use(name: str, rate: float, there: float) -> _Use:
             mean = round(sending * rate / KILO)
-            return _Use(name=name, peak_bytes_per_s=rate, mean_kilobytes_per_s=mean, there_bytes_per_s=there)
+            return _Use(name=name, peak_bytes_per_s=rate, mean_kilobytes_per_s=mean, alone_bytes_per_s=max(there, rate))
 
         uses = [use(_nics(pool, node), rate, seats.nics_bytes_per_s) for node, rate in rates.items()]
         for level in seats.levels:

@@ -22,15 +22,17 @@ class SharedAmounts(ABC):
     def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
         """Seconds of an iteration with so much of what the job uses in use, its own part included."""
 
+    def beside_s(self, seated: Seated, in_use: Mapping[str, int]) -> float:
+        """As `iteration_s`, told what is in use of everything, by this job or not."""
+        own = {name: in_use[name] for name in seated.uses}
+        return self.iteration_s(seated.job, seated.grant, seated.placement, own)
+
     def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
         """As `Sharing`."""
         in_use: Counter[str] = Counter()
         for each in together:
             in_use.update(each.uses)
-        return [
-            self.iteration_s(each.job, each.grant, each.placement, {name: in_use[name] for name in each.uses})
-            for each in together
-        ]
+        return [self.beside_s(each, in_use) for each in together]
 
 
 class Shared:
@@ -76,8 +78,19 @@ class Shared:
         return tuple(self.seated[user].job.id for user in sorted(users - {number}))
 
     def beside_others(self) -> Iterator[tuple[ActiveJob, float]]:
-        """The jobs of the components in which something has changed since this was last asked, by number, with the
-        seconds that their iterations take now."""
+        """The jobs that may have got slower or faster since this was last asked, by number, with the seconds that their
+        iterations take now: those of the components in which something has changed, and where amounts are all that
+        counts only the users of what has changed."""
+        times_s = self._by_amounts(self.sharing) if isinstance(self.sharing, SharedAmounts) else self._by_components()
+        self.changed.clear()
+        for number, iteration_s in sorted(times_s.items()):
+            yield self.states[number], iteration_s
+
+    def _by_amounts(self, sharing: SharedAmounts) -> dict[int, float]:
+        numbers = {number for name in self.changed for number in self.users[name]}
+        return {number: sharing.beside_s(self.seated[number], self.in_use) for number in numbers}
+
+    def _by_components(self) -> dict[int, float]:
         times_s: dict[int, float] = {}
         for name in self.changed:
             for number in self.users[name]:
@@ -85,9 +98,7 @@ class Shared:
                     together = sorted(self._component(number))
                     seated = [self.seated[member] for member in together]
                     times_s.update(zip(together, self.sharing.iterations_s(seated), strict=True))
-        self.changed.clear()
-        for number, iteration_s in sorted(times_s.items()):
-            yield self.states[number], iteration_s
+        return times_s
 
     def _component(self, number: int) -> set[int]:
         """Who shares something with the job, or with one who does."""

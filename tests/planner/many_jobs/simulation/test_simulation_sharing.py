@@ -8,8 +8,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.many_jobs.jobs.records import Decision, Grant, Job, View, grant, grant_on
+from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failure, Failures
@@ -159,11 +162,14 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     assert stops > 20
 
 
-class Chained(Neighbours):
+class Chained:
     """An iteration takes twice as long for each other job of the component; it keeps whom it was asked for together."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        return Neighbours().uses(job, grant, placement)
 
     def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
         self.asked.append(tuple(each.job.id for each in together))
@@ -196,6 +202,39 @@ def test_a_component_is_all_that_are_joined_by_others() -> None:
     assert (summary.slowdown_by_others_max, summary.slowdown_by_others_mean) == (4.0, (2.5 + 4.0 + 2.5 + 1.0) / 4)
     assert (summary.contended_hours, summary.lost_to_others_hours) == (480.0 / 3600, 360.0 / 3600)
     assert summary.gpu_utilization_mean is None
+
+
+class ByComponents:
+    """`Neighbours` as a sharing of which nobody knows that amounts are all that counts."""
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        return Neighbours().uses(job, grant, placement)
+
+    def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
+        return Neighbours().iterations_s(together)
+
+
+@given(st.integers(0, 10_000))
+def test_amounts_slow_as_their_components_do(seed: int) -> None:
+    """Where amounts are all that counts only users of what has changed are asked for: nobody else's time is another."""
+    draw, pool = Random(seed), make_pool("a", nodes=4, devices_per_node=2)
+    jobs = [
+        make_job(
+            str(number),
+            submit_s=float(draw.randint(0, 60)),
+            pool="a",
+            devices=draw.randint(1, 4),
+            iterations=float(draw.randint(1, 20)),
+        )
+        for number in range(12)
+    ]
+    placer = make_placer("random")
+    tables = [
+        simulate(jobs, [pool], PowerCells(), Fcfs(), settings=Settings(placer=placer, sharing=sharing)).table
+        for sharing in (Neighbours(), ByComponents())
+    ]
+    for column in ("start_s", "end_s", "progress_s", "lost_to_others_s", "contended_s"):
+        assert list(getattr(tables[0], column)) == list(getattr(tables[1], column)), column
 
 
 def test_what_a_policy_sees_of_jobs_beside_each_other() -> None:
