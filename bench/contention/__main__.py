@@ -1,8 +1,9 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0]
 
-Experiments: figure-16 (with 100 cases in its short form: --cases 100). `bench/contention/cases.py` says what is drawn.
+Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
+`bench/contention/cases.py` and `bench/contention/speed.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
-from bench.contention import figure_16
+from bench.contention import figure_16, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
-TITLES = {"figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum"}
+TITLES = {
+    "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
+    "speed": "What decisions cost",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.contention", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
+    parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
     parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
@@ -37,9 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("the player's loop is compiled" if can_compile() else "the player's loop is plain Python")
     for name in wanted:
         print(f"\n## {TITLES[name]}\n", flush=True)
-        for line in figure_16.lines(options.cases, options.first_seed):
+        for line in _lines(name, options):
             print(line, flush=True)
     return 0
+
+
+def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
+    if name == "speed":
+        return speed.lines(options.decisions, options.first_seed)
+    return figure_16.lines(options.cases, options.first_seed)
 
 
 if __name__ == "__main__":

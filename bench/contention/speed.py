@@ -32,7 +32,7 @@ SPINES, HOSTS_A_LEAF, GPUS = 4, 16, 8
 SIZES = ((46, 256), (1000, 2048))
 """Jobs and hosts of 8."""
 LEVELS = 8
-PLAYS = (20, 100, 500)
+PLAYS = (20, 100)
 
 
 def draw_cluster(jobs: int, hosts: int, seed: int) -> View:

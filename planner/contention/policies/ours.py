@@ -126,10 +126,10 @@ def decision_of(view: View, best: Best) -> Decision:
     order of `crux`."""
     seconds = link_seconds(view, best.paths)
     contending = set(contending_jobs(seconds))
-    ranked = Crux().rank(view, seconds)
+    rank = {job: place for place, job in enumerate(Crux().rank(view, seconds))}
     return Decision(
         paths=best.paths,
         levels=tuple(level if job in contending else None for job, level in enumerate(best.levels)),
         offsets_s=(0.0,) * len(view.jobs),
-        order=tuple(sorted(ranked, key=lambda job: (best.levels[job], ranked.index(job)))),
+        order=tuple(sorted(rank, key=lambda job: (best.levels[job], rank[job]))),
     )

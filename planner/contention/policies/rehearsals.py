@@ -20,6 +20,9 @@ from profiles.records import dataclass
 Rates = Callable[[Sequence[Playing], Sequence[float]], Sequence[float]]
 """Iterations a second of each of several jobs on links of so many bytes/s."""
 
+MOST_EVENTS = 30_000
+"""Of a group; a rate that is not steady by then is taken as it is."""
+
 
 def played_rates(jobs: Sequence[Playing], bytes_per_s: Sequence[float]) -> tuple[float, ...]:
     """Return iterations a second, by `estimator.network.player`; compute times do not vary."""
@@ -27,7 +30,7 @@ def played_rates(jobs: Sequence[Playing], bytes_per_s: Sequence[float]) -> tuple
 
     from estimator.network.player.play import Settings, play
 
-    played = play(jobs, np.array(bytes_per_s), settings=Settings(jitter=0.0))
+    played = play(jobs, np.array(bytes_per_s), settings=Settings(jitter=0.0, most_events=MOST_EVENTS))
     return tuple(1.0 / job.seconds for job in played.jobs)
 
 
