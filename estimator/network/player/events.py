@@ -3,6 +3,7 @@ lists alike, so that they can be compiled as they stand (`estimator.network.play
 
 from __future__ import annotations
 
+from estimator.network.player.narrowing import narrow
 from estimator.network.player.paces import find_next, log, seed, set_paces
 from estimator.network.player.score import (
     BEGINS,
@@ -69,6 +70,8 @@ def advance(score: Score, state: State, until_s: float, most_events: int) -> int
                 if state.went_s[present[place]] < NEVER:
                     tally[PRESENT] -= 1
                     present[place] = present[tally[PRESENT]]
+        if tally[CHANGED]:
+            narrow(score, state)
         if tally[SEEDS] > 0:
             set_paces(score, state)
         if tally[CHANGED]:
@@ -146,16 +149,16 @@ def start_movers(score: Score, state: State, job: int) -> None:
         state.mover_active[mover] = 1
         state.mover_left_s[mover] = score.seconds[mover]
         state.mover_since_s[mover] = now
-        first, last = score.entry_first[mover], score.entry_first[mover + 1]
+        first, last = score.entry_first[mover], state.live_end[mover]
         if first == last or score.seconds[mover] <= 0.0:
-            pace = score.most[mover]
+            pace = state.most_now[mover]
             state.mover_pace[mover] = pace
             state.mover_end_s[mover] = now + score.seconds[mover] / pace if pace > 0.0 else NEVER
         else:
             state.mover_pace[mover] = 0.0
             state.mover_end_s[mover] = NEVER
         for entry in range(first, last):
-            link = score.entry_link[entry]
+            link = state.live_link[entry]
             place = score.room_first[link] + state.link_count[link]
             state.room[place] = entry
             state.entry_place[entry] = place
@@ -172,8 +175,8 @@ def end_movers(score: Score, state: State, job: int, due: float) -> bool:
             state.mover_end_s[mover] = NEVER
             state.movers_left[job] -= 1
             state.tally[EVENTS] += 1
-            for entry in range(score.entry_first[mover], score.entry_first[mover + 1]):
-                link = score.entry_link[entry]
+            for entry in range(score.entry_first[mover], state.live_end[mover]):
+                link = state.live_link[entry]
                 state.link_count[link] -= 1
                 last = state.room[score.room_first[link] + state.link_count[link]]
                 state.room[state.entry_place[entry]] = last

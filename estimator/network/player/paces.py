@@ -55,13 +55,13 @@ def set_paces(score: Score, state: State) -> None:
         for where in range(first, first + state.link_count[link]):
             mover = score.entry_mover[state.room[where]]
             if score.level[mover] < changing:
-                left -= score.entry_amount[state.room[where]] * state.mover_pace[mover]
+                left -= state.live_amount[state.room[where]] * state.mover_pace[mover]
             elif state.mover_mark[mover] != stamp:
                 state.mover_mark[mover] = stamp
                 state.members[found] = mover
                 found += 1
-                for entry in range(score.entry_first[mover], score.entry_first[mover + 1]):
-                    beyond = score.entry_link[entry]
+                for entry in range(score.entry_first[mover], state.live_end[mover]):
+                    beyond = state.live_link[entry]
                     if state.link_mark[beyond] != stamp:
                         state.link_mark[beyond] = stamp
                         queue[links] = beyond
@@ -98,9 +98,9 @@ def fill_level(score: Score, state: State, level: int, found: int, links: int) -
         if score.level[mover] == level:
             unsettled[waiting] = mover
             waiting += 1
-            for entry in range(score.entry_first[mover], score.entry_first[mover + 1]):
-                link = score.entry_link[entry]
-                state.link_load[link] += score.entry_amount[entry] * score.weight[mover]
+            for entry in range(score.entry_first[mover], state.live_end[mover]):
+                link = state.live_link[entry]
+                state.link_load[link] += state.live_amount[entry] * score.weight[mover]
                 state.link_open[link] += 1
     unfilled = 0
     for place in range(links):
@@ -127,8 +127,8 @@ def least_share(score: Score, state: State, waiting: int, unfilled: int) -> tupl
                 share = state.link_share[link]
     for place in range(waiting):
         mover = state.unsettled[place]
-        if score.most[mover] < share * score.weight[mover]:
-            share = score.most[mover] / score.weight[mover]
+        if state.most_now[mover] < share * score.weight[mover]:
+            share = state.most_now[mover] / score.weight[mover]
     return share, kept
 
 
@@ -138,10 +138,10 @@ def settle_some(score: Score, state: State, waiting: int, share: float) -> int:
     full, kept, count = share + share * AS_FULL, 0, 0
     for place in range(waiting):
         mover = unsettled[place]
-        held = score.most[mover] <= full * score.weight[mover]
+        held = state.most_now[mover] <= full * score.weight[mover]
         if not held:
-            for entry in range(score.entry_first[mover], score.entry_first[mover + 1]):
-                if state.link_share[score.entry_link[entry]] <= full:
+            for entry in range(score.entry_first[mover], state.live_end[mover]):
+                if state.link_share[state.live_link[entry]] <= full:
                     held = True
                     break
         if held:
@@ -152,25 +152,29 @@ def settle_some(score: Score, state: State, waiting: int, share: float) -> int:
             kept += 1
     for place in range(count):
         mover = held_movers[place]
-        settle(score, state, mover, min(share * score.weight[mover], score.most[mover]))
+        settle(score, state, mover, min(share * score.weight[mover], state.most_now[mover]))
     return kept
 
 
 def settle(score: Score, state: State, mover: int, pace: float) -> None:
     """Give a mover its pace, and leave the rest of its links to others."""
-    for entry in range(score.entry_first[mover], score.entry_first[mover + 1]):
-        link = score.entry_link[entry]
+    for entry in range(score.entry_first[mover], state.live_end[mover]):
+        link = state.live_link[entry]
         state.link_open[link] -= 1
-        state.link_load[link] -= score.entry_amount[entry] * score.weight[mover]
-        left = state.link_left[link] - score.entry_amount[entry] * pace
+        state.link_load[link] -= state.live_amount[entry] * score.weight[mover]
+        left = state.link_left[link] - state.live_amount[entry] * pace
         state.link_left[link] = left if left > score.bytes_per_s[link] * NOTHING else 0.0
         if state.link_open[link] > 0:
             load = state.link_load[link]
             state.link_share[link] = state.link_left[link] / load if load > 0.0 else NEVER
     before = state.mover_pace[mover]
-    if abs(pace - before) <= AS_BEFORE * before and before > 0.0:
-        return
-    now = state.clock[NOW]
+    if abs(pace - before) > AS_BEFORE * before or before <= 0.0:
+        change_pace(state, mover, pace)
+
+
+def change_pace(state: State, mover: int, pace: float) -> None:
+    """Go on at another pace."""
+    now, before = state.clock[NOW], state.mover_pace[mover]
     left_s = state.mover_left_s[mover] - before * (now - state.mover_since_s[mover])
     left_s = left_s if left_s > 0.0 else 0.0
     state.mover_left_s[mover] = left_s
@@ -206,5 +210,5 @@ def log(score: Score, state: State, what: int, job: int, at: int) -> None:
         state.tally[LOGGED] = row + 1
 
 
-HELPERS = (log, find_next, settle, settle_some, least_share, fill_level, set_paces, seed)
+HELPERS = (log, find_next, change_pace, settle, settle_some, least_share, fill_level, set_paces, seed)
 """What compiled code calls of this module, each after those that it calls."""

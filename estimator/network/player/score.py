@@ -21,12 +21,13 @@ BEGINS, LATENCY, MOVING, DONE = 0, 1, 2, 3
 """What a job's communication does: waits for its transfer to begin, for its latency, moves bytes, has none left."""
 
 EVENTS, PRESENT, COME, STAMP, SEEDS, SEED_LEVEL, CHANGED, REFERENCE, REFERENCE_ENDED = range(9)
-SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED, LOGGED, SINCE_REFERENCE, TALLIES = range(9, 17)
+SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED, LOGGED, SINCE_REFERENCE, NARROWED, TALLIES = range(9, 18)
 """Places in `State.tally`: events so far; jobs present, jobs that have come; marks of one round of new paces: its
 number, how many links are to be looked at, the first level that changes; whether jobs came or went since the loop was
 entered; the job at whose iterations states are compared, whether it has just ended one; the state that was saved for
 that: whether there is one, its length, after how many iterations it is replaced, how many have passed; whether a window
-of iterations has ended; rows of the log; iterations since the reference ended one."""
+of iterations has ended; rows of the log; iterations since the reference ended one; marks of what was looked at when
+links were narrowed down."""
 
 NOW, SAVED_AT, PERIOD = range(3)
 """Places in `State.clock`, in seconds."""
@@ -46,6 +47,7 @@ class Score(NamedTuple):
     latency_s: Floats
     transfer_times: Integers
     mover_first: Integers
+    job_mover_first: Integers
     seconds: Floats
     most: Floats
     weight: Floats
@@ -118,6 +120,11 @@ class State(NamedTuple):
     mover_since_s: Floats
     mover_pace: Floats
     mover_end_s: Floats
+    most_now: Floats
+    live_end: Integers
+    """Of each mover's entries those that matter now, from its first to here, in `live_link` and `live_amount`."""
+    live_link: Integers
+    live_amount: Floats
     entry_place: Integers
     room: Integers
     link_count: Integers
@@ -133,6 +140,18 @@ class State(NamedTuple):
     members: Integers
     unsettled: Integers
     held: Integers
+    link_matters: Integers
+    link_movers: Floats
+    link_asked: Floats
+    link_most_of_job: Floats
+    link_of_transfer: Floats
+    link_key: Integers
+    narrow_links: Integers
+    narrow_mark: Integers
+    narrow_table: Integers
+    user_first: Integers
+    user_end: Integers
+    users: Integers
     log_time_s: Floats
     log_what: Integers
     log_job: Integers
@@ -145,6 +164,7 @@ def fresh_state(score: Score) -> State:
     links, rows, snapshot = len(score.bytes_per_s), int(score.log_rows[0]), jobs * 7 + movers
     times = _filled(0.0, ("came_s window_from_s measured_from_s last_s factor done saved_done", jobs))
     times |= _filled(0.0, ("mover_left_s mover_since_s mover_pace", movers), ("link_left link_load link_share", links))
+    times |= _filled(0.0, ("link_movers link_asked link_most_of_job link_of_transfer", links))
     times |= _filled(0.0, ("log_time_s", rows), ("saved fresh", snapshot), ("clock", 3))
     times |= _filled(NEVER, ("next_s compute_until_s comm_until_s went_s seconds_s", jobs), ("mover_end_s", movers))
     counts = _filled(0, ("present computing comm step step_done transfer transfer_done movers_left drawn", jobs))
@@ -153,8 +173,12 @@ def fresh_state(score: Score) -> State:
     counts |= _filled(
         0, ("tally", TALLIES), ("entry_place", len(score.entry_link)), ("room", int(score.room_first[-1]))
     )
+    counts |= _filled(0, ("link_matters link_key narrow_links narrow_mark user_first user_end", links))
+    counts |= _filled(0, ("narrow_table", 2 * links + 1), ("users", len(score.entry_link)))
     counts |= _filled(-1, ("link_mark", links), ("mover_mark", movers), ("job_mark", jobs))
-    return State(**times, **counts)
+    live = {"most_now": score.most.copy(), "live_end": score.entry_first[1:].copy()}
+    live |= {"live_link": score.entry_link.copy(), "live_amount": score.entry_amount.copy()}
+    return State(**times, **counts, **live)
 
 
 def _filled(value: float, *sizes: tuple[str, int]) -> dict[str, Any]:

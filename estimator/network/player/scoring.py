@@ -54,6 +54,7 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
         latency_s=_real([transfer.latency_s for transfer in transfers]),
         transfer_times=_whole([transfer.times for transfer in transfers]),
         mover_first=_firsts([len(transfer.movers) for transfer in transfers]),
+        job_mover_first=_firsts(movers_of),
         seconds=_real([mover.seconds for mover in movers]),
         most=_real([mover.most for mover in movers]),
         weight=_real([mover.weight for mover in movers]),
