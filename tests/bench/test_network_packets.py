@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from bench.network import packets_ns
 from bench.network.packets import PacketFlow, draw_flows, fluid_ends, packet_ends
 
 
@@ -21,3 +22,12 @@ def test_two_flows_take_turns_and_levels_go_first() -> None:
 def test_a_fluid_ends_as_packets_do(seed: int) -> None:
     flows, rates = draw_flows(Random(f"0/{seed}"))
     assert fluid_ends(flows, rates) == pytest.approx(packet_ends(flows, rates, window=4), rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ns_py_serves_as_ours(seed: int) -> None:
+    reason = packets_ns.why_not()
+    if reason:
+        pytest.skip(reason)
+    flows, rates = draw_flows(Random(f"0/{seed}"))
+    assert packets_ns.ns_ends(flows, rates, window=4) == pytest.approx(packet_ends(flows, rates, window=4), rel=1e-3)
