@@ -28,7 +28,7 @@ from profiles.records import replace
 
 CLUSTER = Path(__file__).with_name("lingjun_2048.yaml")
 COMPUTE_S, COMMUNICATION = (0.5, 2.5), (0.1, 0.4)
-WINDOWS = ((20, 10), (20, 2), (10, 2))
+WINDOWS = ((20, 10), (20, 2), (10, 2), (5, 2))
 """Iterations of a window, and after how many windows a rate is taken as it is: the player's own, and fewer."""
 
 

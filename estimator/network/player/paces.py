@@ -97,6 +97,7 @@ def fill_level(score: Score, state: State, level: int, found: int, links: int) -
         mover = state.members[place]
         if score.level[mover] == level:
             unsettled[waiting] = mover
+            state.mover_open[mover] = 1
             waiting += 1
             for entry in range(score.entry_first[mover], state.live_end[mover]):
                 link = state.live_link[entry]
@@ -112,7 +113,7 @@ def fill_level(score: Score, state: State, level: int, found: int, links: int) -
             unfilled += 1
     while waiting > 0:
         share, unfilled = least_share(score, state, waiting, unfilled)
-        waiting = settle_some(score, state, waiting, share)
+        waiting = settle_some(score, state, waiting, unfilled, share)
 
 
 def least_share(score: Score, state: State, waiting: int, unfilled: int) -> tuple[float, int]:
@@ -132,22 +133,27 @@ def least_share(score: Score, state: State, waiting: int, unfilled: int) -> tupl
     return share, kept
 
 
-def settle_some(score: Score, state: State, waiting: int, share: float) -> int:
+def settle_some(score: Score, state: State, waiting: int, unfilled: int, share: float) -> int:
     """Settle the movers that are held at this share, by a link or by their own most; return how many are left."""
-    unsettled, held_movers = state.unsettled, state.held
+    unsettled, held_movers, open_movers = state.unsettled, state.held, state.mover_open
     full, kept, count = share + share * AS_FULL, 0, 0
+    for place in range(unfilled):
+        link = state.link_unfilled[place]
+        if state.link_share[link] <= full:
+            first = score.room_first[link]
+            for where in range(first, first + state.link_count[link]):
+                mover = score.entry_mover[state.room[where]]
+                if open_movers[mover]:
+                    open_movers[mover] = 0
+                    held_movers[count] = mover
+                    count += 1
     for place in range(waiting):
         mover = unsettled[place]
-        held = state.most_now[mover] <= full * score.weight[mover]
-        if not held:
-            for entry in range(score.entry_first[mover], state.live_end[mover]):
-                if state.link_share[state.live_link[entry]] <= full:
-                    held = True
-                    break
-        if held:
+        if open_movers[mover] and state.most_now[mover] <= full * score.weight[mover]:
+            open_movers[mover] = 0
             held_movers[count] = mover
             count += 1
-        else:
+        if open_movers[mover]:
             unsettled[kept] = mover
             kept += 1
     for place in range(count):

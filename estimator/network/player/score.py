@@ -139,6 +139,7 @@ class State(NamedTuple):
     job_mark: Integers
     members: Integers
     unsettled: Integers
+    mover_open: Integers
     held: Integers
     link_matters: Integers
     link_movers: Floats
@@ -168,7 +169,9 @@ def fresh_state(score: Score) -> State:
     times |= _filled(0.0, ("log_time_s", rows), ("saved fresh", snapshot), ("clock", 3))
     times |= _filled(NEVER, ("next_s compute_until_s comm_until_s went_s seconds_s", jobs), ("mover_end_s", movers))
     counts = _filled(0, ("present computing comm step step_done transfer transfer_done movers_left drawn", jobs))
-    counts |= _filled(0, ("window_done windows measured steady", jobs), ("mover_active members unsettled held", movers))
+    counts |= _filled(
+        0, ("window_done windows measured steady", jobs), ("mover_active members unsettled mover_open held", movers)
+    )
     counts |= _filled(0, ("link_count link_queue link_open link_unfilled", links), ("log_what log_job log_at", rows))
     counts |= _filled(
         0, ("tally", TALLIES), ("entry_place", len(score.entry_link)), ("room", int(score.room_first[-1]))

@@ -29,8 +29,8 @@ SAME = 1e-9
 
 
 def look(score: Score, state: State, job: int) -> None:
-    """At the end of a window of iterations: is the rate that of the window before? What is measured leaves the first
-    window out, in which the jobs find their places."""
+    """At the end of a window of iterations: is the rate that of the window before, or of the time before jobs last came
+    or went? Where it is not, what is measured leaves the first window out, in which the jobs find their places."""
     now = state.clock[NOW]
     state.window_done[job] += 1
     if state.window_done[job] == 0:
@@ -43,11 +43,11 @@ def look(score: Score, state: State, job: int) -> None:
         return
     state.windows[job] += 1
     seconds_s = (now - state.window_from_s[job]) / score.window[0]
-    if state.windows[job] == 1:
+    near = abs(seconds_s - state.last_s[job]) <= score.tolerance[0] * state.last_s[job]
+    if state.windows[job] == 1 and not near:
         state.measured[job] = 0
         state.measured_from_s[job] = now
     else:
-        near = abs(seconds_s - state.last_s[job]) <= score.tolerance[0] * state.last_s[job]
         state.steady[job] = 1 if near else 2 if state.windows[job] >= score.most_windows[0] else 0
         state.tally[WINDOW_ENDED] = 1
     state.last_s[job] = seconds_s
