@@ -8,6 +8,7 @@ from planner.contention.emitting.environment import level_of
 from planner.contention.emitting.planned import PlannedJob
 from planner.contention.emitting.priority_map import PriorityMap
 from planner.contention.emitting.transports import Transport
+from profiles.errors import InputError
 
 _SNIPPET = '''\
 """Traffic classes of the process groups of a job, by axis: {what}.
@@ -46,6 +47,8 @@ def axis_levels_snippet(job: PlannedJob, of: PriorityMap, transport: Transport) 
     infiniband = transport == "infiniband"
     classes = {}
     for axis, level in job.axis_levels:
+        if not axis.isidentifier():
+            raise InputError(where=f"job {job.id}", key="axis_levels", found=repr(axis), expected="an axis, such as dp")
         queue = level_of(level, of, job)
         classes[axis] = queue.priority if infiniband else queue.tos
     return _SNIPPET.format(

@@ -22,7 +22,7 @@ class PlannedEnd:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedConnection:
     """A queue pair of an axis: its ends, the way that was chosen, and the UDP source ports that lead there. `hashed`:
-    no port was chosen, a hash decides."""
+    that they do so says a hash that was assumed, nobody who told or probed."""
 
     axis: str
     source: PlannedEnd

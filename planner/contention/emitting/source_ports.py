@@ -15,9 +15,9 @@ CALL = "mlx5dv_modify_qp_udp_sport"
 
 
 def source_ports_json(job: PlannedJob) -> str | None:
-    """Return the text; None where no connection has a port of its own. Those whose way a hash decides stand there
-    without one."""
-    if not any(connection.ports and not connection.hashed for connection in job.connections):
+    """Return the text; None where no connection has a port. `known` is false of a port that an assumed hash leads to
+    its way, where nobody told or probed it; a connection without a port keeps what its hash gives it."""
+    if not any(connection.ports for connection in job.connections):
         return None
     document = {
         "schema": SCHEMA,
@@ -29,7 +29,7 @@ def source_ports_json(job: PlannedJob) -> str | None:
 
 
 def _connection(connection: PlannedConnection) -> dict[str, object]:
-    ports = () if connection.hashed else connection.ports
+    ports = connection.ports
     return {
         "axis": connection.axis,
         "from": {"host": connection.source.host, "nic": connection.source.nic},
@@ -37,5 +37,6 @@ def _connection(connection: PlannedConnection) -> dict[str, object]:
         "queue_pair": connection.queue_pair,
         "port": ports[0] if ports else None,
         "also": list(ports[1:]),
+        "known": bool(ports) and not connection.hashed,
         "way": list(connection.way),
     }
