@@ -14,9 +14,10 @@ from estimator.network.connections import Model, steps_of
 from estimator.network.fabric import Fabric, Seat
 from estimator.network.player.packing import pack
 from estimator.network.player.play import Settings, play
-from estimator.network.steps import Playing, Transfer
+from estimator.network.steps import Playing
 from estimator.network.traffic import Traffic
 from planner.contention.job_connections import End, JobConnections, QueuePair, opened_by
+from planner.contention.policies.axes import levelled
 from planner.contention.policies.loads import spread_paths, steps_on
 from planner.contention.policies.path_selection import least_congested_paths
 from planner.contention.policies.records import Choice, Contender, View
@@ -112,28 +113,13 @@ def playing_under(
     level: int | None = None,
     axis_levels: Sequence[tuple[str, int]] = (),
     offset_s: float = 0.0,
+    period_s: float | None = None,
     weight: float = 1.0,
 ) -> Playing:
     """Return a job on the paths, at the level, and so much later than the others as it was decided, as a player takes
-    it. A transfer on connections of an axis that has a level of its own has that."""
-    steps = steps_on(contender, choices)
-    if axis_levels:
-        own = dict(axis_levels)
-        steps = tuple(
-            replace(
-                step,
-                transfers=tuple(
-                    replace(on_links, level=own.get(_axis_of(before, contender.axes), on_links.level))
-                    for before, on_links in zip(asked.transfers, step.transfers, strict=True)
-                ),
-            )
-            for asked, step in zip(contender.steps, steps, strict=True)
-        )
-    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s)
-
-
-def _axis_of(transfer: Transfer, axes: Sequence[str]) -> str:
-    return next((axes[connection] for mover in transfer.movers for connection, _ in mover.way), "")
+    it; transfers of an axis with a level of its own have that, and iterations are held to `period_s`."""
+    steps = levelled(contender, steps_on(contender, choices), tuple(axis_levels))
+    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s, period_s=period_s or 0.0)
 
 
 def _alone_s(contender: Contender, fabric: Fabric) -> float:
