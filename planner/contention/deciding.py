@@ -76,8 +76,8 @@ class Decided:
 
 
 def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
-    """Return what the options ask for. Raise InputError for a policy, a part or a level that there is not, and for a file
-    of another cluster."""
+    """Return what the options ask for. Raise InputError for a policy, a part or a level that there is not, and for a
+    file of another cluster."""
     given = None
     if options.network_plan is not None:
         given = load_contention(options.network_plan)
@@ -153,7 +153,9 @@ def _unknown_work(now: Contention) -> list[str]:
 
 
 def _work_needed(options: ContentionOptions, unknown: Sequence[str]) -> InputError:
-    shown = ", ".join(unknown[:NAMES_SHOWN]) + (f" and {len(unknown) - NAMES_SHOWN} more" if unknown[NAMES_SHOWN:] else "")
+    shown = ", ".join(unknown[:NAMES_SHOWN]) + (
+        f" and {len(unknown) - NAMES_SHOWN} more" if unknown[NAMES_SHOWN:] else ""
+    )
     return InputError(
         where=str(options.jobs),
         key="traffic.flops",
@@ -237,4 +239,3 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     if any(found.job.weight != 1 for found in plan.now.jobs):
         notes.append("what decides takes jobs of one level as equal; their weights count in what is played after")
     return notes
-
