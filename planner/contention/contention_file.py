@@ -42,13 +42,13 @@ class PolicyRow(FileModel):
 
 class ClusterRow(FileModel):
     """The cluster by its name, as a plan has it; `digest` is of its hosts, devices, NICs and cables. `transport`: how
-    its NICs send."""
+    bytes cross its network."""
 
     name: Text
     digest: Text
     hosts: Annotated[int, Field(ge=1)]
     devices: Annotated[int, Field(ge=1)]
-    transport: Literal["infiniband", "ethernet", "other"]
+    transport: Literal["roce", "infiniband", "tcp", "other"]
     routing: Literal["ecmp", "spray", "infiniband", "dimension-order"]
 
 
@@ -150,17 +150,11 @@ class ContentionFile(FileModel):
     unstable: tuple[Name, ...]
 
 
-def cluster_row(cluster: Cluster) -> ClusterRow:
-    """Return how the file says which cluster it is for."""
+def cluster_row(cluster: Cluster, transport: str) -> ClusterRow:
+    """Return how the file says which cluster it is for, and how bytes cross its network."""
     from estimator.network.fabric import fabric_of
 
     fabric = fabric_of(cluster)
-    kinds = {site.fabric_link.kind for site in cluster.sites}
-    transport: Literal["infiniband", "ethernet", "other"] = "other"
-    if kinds <= {"infiniband"}:
-        transport = "infiniband"
-    elif kinds <= {"ethernet"}:
-        transport = "ethernet"
     return ClusterRow.model_validate(
         {
             "name": cluster.text,

@@ -155,7 +155,7 @@ def test_of_too_many_queue_pairs_those_of_most_bytes_get_a_choice() -> None:
     every = contender_of("a", its, where, network, flops=1e15)
     few = contender_of("a", its, where, network, flops=1e15, most_connections=16)
     assert (len(few.queue_pairs), few.left) == (16, len(every.queue_pairs) - 16)
-    assert few.contender.alone_s == pytest.approx(every.contender.alone_s, rel=1e-9)
+    assert few.contender.alone_s >= every.contender.alone_s
     sizes = sorted(bytes_by_connection(every.contender)[: len(every.queue_pairs)])
     assert min(bytes_by_connection(few.contender)[:16]) >= sizes[-16] * (1 - 1e-9)
 
