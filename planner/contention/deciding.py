@@ -153,7 +153,9 @@ def _unknown_work(now: Contention) -> list[str]:
 
 
 def _work_needed(options: ContentionOptions, unknown: Sequence[str]) -> InputError:
-    shown = ", ".join(unknown[:NAMES_SHOWN]) + (f" and {len(unknown) - NAMES_SHOWN} more" if unknown[NAMES_SHOWN:] else "")
+    shown = ", ".join(unknown[:NAMES_SHOWN]) + (
+        f" and {len(unknown) - NAMES_SHOWN} more" if unknown[NAMES_SHOWN:] else ""
+    )
     return InputError(
         where=str(options.jobs),
         key="traffic.flops",
@@ -237,4 +239,3 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     if any(found.job.weight != 1 for found in plan.now.jobs):
         notes.append("what decides takes jobs of one level as equal; their weights count in what is played after")
     return notes
-

@@ -50,8 +50,7 @@ def with_plan(said: Mapping[str, Any], decided: Decided | None, rows: Contention
                 "slowdown": finite(point.slowdown),
                 "job": point.job,
                 "levels": {
-                    found.job.id: level
-                    for found, level in zip(decided.plan.now.jobs, point.levels, strict=True)
+                    found.job.id: level for found, level in zip(decided.plan.now.jobs, point.levels, strict=True)
                 },
                 "proved": point.proved,
             }

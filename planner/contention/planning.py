@@ -88,9 +88,7 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
     return tuple(seen)
 
 
-def plan_network(
-    now: Contention, seen: Sequence[Seen], levels: int, decide: Decide, *, jitter: float
-) -> NetworkPlan:
+def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Decide, *, jitter: float) -> NetworkPlan:
     """Return what `decide` says of the jobs of `now`, which are `seen` so, on a fabric that leaves so many levels free,
     and what becomes of them; compute varies by the share `jitter`. Raise as `decide` does."""
     fabric, jobs = now.fabric, [found.job for found in now.jobs]
