@@ -62,8 +62,8 @@ class ChosenPolicy:
 
 
 def choose_policy(options: NetworkDecisionOptions) -> ChosenPolicy:
-    """Return the policy that is asked for. Raise InputError for a policy, a part or an option that there is not, and for
-    parts beside what has none."""
+    """Return the policy that is asked for. Raise InputError for a policy, a part or an option that there is not, and
+    for parts beside what has none."""
     stated = dict(options.policy_option or {})
     parts = {name: getattr(options, name) for name in PART_NAMES}
     policy = _users(options, stated) or _ours(options, parts, stated)

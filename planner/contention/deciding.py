@@ -76,8 +76,8 @@ class Decided:
 
 
 def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
-    """Return what the options ask for. Raise InputError for a policy, a part or a level that there is not, and for a file
-    of another cluster."""
+    """Return what the options ask for. Raise InputError for a policy, a part or a level that there is not, and for a
+    file of another cluster."""
     given = None
     if options.network_plan is not None:
         given = load_contention(options.network_plan)

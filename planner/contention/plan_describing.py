@@ -19,7 +19,6 @@ def with_plan(said: Mapping[str, Any], decided: Decided | None, rows: Contention
     if decided is None or rows is None:
         return {**said, "jobs": [{**job, **NO_PLAN} for job in jobs], **NOTHING_DECIDED}
     described = rows.model_dump(mode="json", by_alias=True)
-    own = {job["id"]: job["level"] for job in said["jobs"]}
     return {
         **said,
         "policy": described["policy"],
@@ -28,14 +27,7 @@ def with_plan(said: Mapping[str, Any], decided: Decided | None, rows: Contention
             {**job, **_job(decided, number, row)}
             for number, (job, row) in enumerate(zip(jobs, described["jobs"], strict=True))
         ],
-        "links": [
-            {
-                **link,
-                "busy": link["busy_now"],
-                "jobs": [{**each, "own_level": own[each["id"]]} for each in link["jobs"]],
-            }
-            for link in described["links"]
-        ],
+        "links": [{**link, "busy": link["busy_now"]} for link in described["links"]],
         "gpu_utilization": described["gpu_utilization"],
         "proved": described["proved"],
         "unstable": described["unstable"],
