@@ -6,7 +6,7 @@ The same inputs give the same bytes. Seconds, bytes and FLOP; hosts and links by
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -27,6 +27,9 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Each = TypeVar("Each")
+Rows = Annotated[tuple[Each, ...], Field(strict=False)]
+"""What JSON has as an array, and we as a tuple."""
 
 
 class PolicyRow(FileModel):
@@ -88,8 +91,8 @@ class PathRow(FileModel):
     source: EndRow = Field(alias="from")
     destination: EndRow = Field(alias="to")
     queue_pair: Natural
-    way: tuple[Name, ...]
-    ports: tuple[Port, ...]
+    way: Rows[Name]
+    ports: Rows[Port]
     hashed: bool
     changed: bool
 
@@ -100,7 +103,7 @@ class JobRow(FileModel):
     slows it. A time of null has no end."""
 
     id: Name
-    hosts: tuple[Name, ...]
+    hosts: Rows[Name]
     devices: Annotated[int, Field(ge=1)]
     flops: NotNegative | None
     intensity_flops_per_s: NotNegative | None
@@ -114,10 +117,10 @@ class JobRow(FileModel):
     alone_s: Positive | None
     now_s: Positive | None
     planned_s: Positive | None
-    range_s: tuple[Positive | None, Positive | None]
-    slowed_by: tuple[Name, ...]
+    range_s: Annotated[tuple[Positive | None, Positive | None], Field(strict=False)]
+    slowed_by: Rows[Name]
     provenance: Literal["modelled"]
-    paths: tuple[PathRow, ...]
+    paths: Rows[PathRow]
 
 
 class LinkJobRow(FileModel):
@@ -134,7 +137,7 @@ class LinkRow(FileModel):
     bandwidth_bytes_per_s: NotNegative
     busy_now: NotNegative
     busy_planned: NotNegative
-    jobs: tuple[LinkJobRow, ...]
+    jobs: Rows[LinkJobRow]
 
 
 class WorkRow(FileModel):
@@ -163,11 +166,11 @@ class ContentionFile(FileModel):
     policy: PolicyRow
     cluster: ClusterRow
     levels: Annotated[int, Field(ge=1)]
-    jobs: tuple[JobRow, ...]
-    links: tuple[LinkRow, ...]
+    jobs: Rows[JobRow]
+    links: Rows[LinkRow]
     gpu_utilization: UtilizationRow
     proved: bool
-    unstable: tuple[Name, ...]
+    unstable: Rows[Name]
     map: MapRow | None = None
 
 

@@ -24,7 +24,7 @@ CLASSES = Values(
     expected="traffic classes from 0 to 7 with commas between, or none",
     read=_read_classes,
     holds=lambda classes: all(0 <= number < MOST_CLASSES for number in classes),
-    schema={"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
+    schema={"items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
 )
 
 
