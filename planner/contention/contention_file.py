@@ -55,6 +55,26 @@ class ClusterRow(FileModel):
     routing: Literal["ecmp", "spray", "infiniband", "dimension-order"]
 
 
+Priority = Annotated[int, Field(ge=0, le=7)]
+
+
+class MapLevelRow(FileModel):
+    """A level's queue: the DSCP that leads there, its class inside the fabric, the priority (of InfiniBand the service
+    level) that it is counted under, and whether it is lossless; null where nobody said."""
+
+    dscp: Annotated[int, Field(ge=0, le=63)]
+    traffic_class: Priority
+    priority: Priority
+    pfc: bool | None
+
+
+class MapRow(FileModel):
+    """The fabric's levels, the most urgent first, and who said so."""
+
+    source: Text
+    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=8)]
+
+
 class EndRow(FileModel):
     """A NIC of a host, by its number there."""
 
@@ -138,7 +158,7 @@ class UtilizationRow(FileModel):
 
 
 class ContentionFile(FileModel):
-    """The whole file. `levels`: how many the fabric leaves free. `proved`: no paths and
+    """The whole file. `levels`: how many the fabric leaves free, `map` what they are there. `proved`: no paths and
     levels do more work. `unstable`: jobs whose iterations move by more than 5% as compute varies."""
 
     format: Literal["cellplan.contention/1"] = Field(alias="schema")
@@ -151,6 +171,7 @@ class ContentionFile(FileModel):
     gpu_utilization: UtilizationRow
     proved: bool
     unstable: Rows[Name]
+    map: MapRow | None = None
 
 
 def cluster_row(cluster: Cluster, transport: str) -> ClusterRow:
