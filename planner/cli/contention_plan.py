@@ -26,7 +26,7 @@ def print_plan(found: dict[str, Any]) -> None:
         ("job", "intensity", "factor", "rank", "level", "new paths", "hashed", "alone", "now", "then"),
         [_job_row(job) for job in found["jobs"]],
     )
-    print_items([sentence for job in found["jobs"] for sentence in _said_of(job)])
+    _print_times(found["jobs"])
     _print_who_pays(found["jobs"])
     print()
     _print_links(found["links"])
@@ -79,16 +79,29 @@ def _seconds(value: float | None) -> str:
     return "gets nowhere" if value is None else format_seconds(value)
 
 
-def _said_of(job: dict[str, Any]) -> list[str]:
-    """When a job begins, and how far its time moves."""
-    sentences = []
-    if job["offset_s"] or job["period_s"] is not None:
-        held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
-        sentences.append(f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}")
-    low, high = job["planned_range_s"]
-    if low is not None and high is not None and high > low * (1 + 10 * SAME):
+def _print_times(jobs: list[dict[str, Any]]) -> None:
+    """When jobs begin, and how far their times move."""
+    begins = [job for job in jobs if job["offset_s"] or job["period_s"] is not None]
+    moving = [job for job in jobs if _moves(job)]
+    sentences = [_begin(job) for job in begins[:MOST_PAYERS]]
+    if len(begins) > MOST_PAYERS:
+        sentences.append(f"{len(begins) - MOST_PAYERS} more begin later; --json has them")
+    for job in moving[:MOST_PAYERS]:
+        low, high = job["planned_range_s"]
         sentences.append(f"{job['id']} takes {_seconds(low)} to {_seconds(high)} as compute varies")
-    return sentences
+    if len(moving) > MOST_PAYERS:
+        sentences.append(f"{len(moving) - MOST_PAYERS} more move by over 1%; --json has them")
+    print_items(sentences)
+
+
+def _begin(job: dict[str, Any]) -> str:
+    held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
+    return f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}"
+
+
+def _moves(job: dict[str, Any]) -> bool:
+    low, high = job["planned_range_s"]
+    return low is not None and high is not None and high > low * (1 + 10 * SAME)
 
 
 def _print_who_pays(jobs: list[dict[str, Any]]) -> None:
@@ -154,6 +167,8 @@ def _print_utilization(found: dict[str, Any]) -> None:
             ),
         ],
     )
+    if any(_is_faster_than_alone(job) for job in found["jobs"]):
+        print_text("Alone a job is on its paths of now, on which its own connections may meet each other.")
     now, then, bound = (rows[name]["flops_per_s"] for name in columns[1:])
     if now:
         gained = f"Work gained: {then / now - 1:+.1%}"
@@ -161,6 +176,11 @@ def _print_utilization(found: dict[str, Any]) -> None:
             print(f"{gained}; no paths and levels do more (proved).")
         elif bound:
             print(f"{gained}; {1 - then / bound:.1%} below what no paths, levels or offsets can pass.")
+
+
+def _is_faster_than_alone(job: dict[str, Any]) -> bool:
+    alone, then = job["alone_s"], job["planned_s"]
+    return alone is not None and then is not None and then < alone * (1 - SAME)
 
 
 def _print_more(found: dict[str, Any]) -> None:
