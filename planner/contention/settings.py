@@ -62,6 +62,17 @@ def with_map(file: ContentionFile, of: PriorityMap) -> ContentionFile:
     return file.model_copy(update={"map": MapRow(source=of.source, levels=rows)})
 
 
+def map_of_file(file: ContentionFile) -> PriorityMap | None:
+    """Return the fabric's levels as a file has them, None where it has none."""
+    if file.map is None:
+        return None
+    levels = tuple(
+        MapLevel(dscp=row.dscp, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
+        for row in file.map.levels
+    )
+    return PriorityMap(source=file.map.source, levels=levels)
+
+
 def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, Any] | None:
     """Write the folder that `options` name, and return its files and what queue pairs of stock NCCL would do; None
     where none is named. Raise as `write_folder`, and InputError for a level that the map has not."""
@@ -103,19 +114,15 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
 
 def environment_in_file(
     file: ContentionFile, name: str | None, *, where: Path, hosts: Sequence[str] = ()
-) -> tuple[str, JobEnvironment]:
-    """Return a job of a plan's file by its name, else by its hosts, and its environment.
+) -> tuple[PlannedJob, JobEnvironment]:
+    """Return a job of a plan's file, found by its name, else by its hosts, and its environment.
 
     Raise InputError for a job that there is not, several that may be meant, and a file that says no levels of a fabric.
     """
     jobs = planned_jobs(file.model_dump(mode="json", by_alias=True)["jobs"])
     job = find_job(jobs, name, where=str(where), hosts=hosts)
-    if file.map is None:
+    of = map_of_file(file)
+    if of is None:
         found, expected = "nothing", "the fabric's levels, as cellplan contention --levels K -o writes them"
         raise InputError(where=str(where), key="map", found=found, expected=expected)
-    levels = tuple(
-        MapLevel(dscp=row.dscp, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
-        for row in file.map.levels
-    )
-    of = PriorityMap(source=file.map.source, levels=levels)
-    return job.id, environment_of(job, of, file.cluster.transport)
+    return job, environment_of(job, of, file.cluster.transport)
