@@ -87,7 +87,7 @@ def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
         transport: Transport = options.transport
     else:
         transport = transport_of(cluster) if given is None else given.cluster.transport
-    of = None if given is None or options.priority_map is not None else map_of_file(given)
+    of = None if given is None or options.priority_map is not None else map_of_file(given, options.network_plan)
     if of is None:
         levels = options.levels if given is None else given.levels
         of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)

@@ -235,3 +235,14 @@ def test_a_file_says_the_fabrics_levels() -> None:
     file = load_contention(Path("contention.json"))
     assert file.map is not None
     assert [(level.dscp, level.pfc) for level in file.map.levels] == [(40, True), (32, True)]
+
+
+def test_one_dscp_of_two_levels_is_refused(plan: Path) -> None:
+    _contention(output=Path("contention.json"))
+    file = json.loads(Path("contention.json").read_text(encoding="utf-8"))
+    file["map"]["levels"][1]["dscp"] = file["map"]["levels"][0]["dscp"]
+    Path("contention.json").write_text(json.dumps(file), encoding="utf-8")
+    with pytest.raises(InputError, match="DSCP 40 of two levels"):
+        _exported(plan, "slurm", job="gpt")
+    with pytest.raises(InputError, match="DSCP 40 of two levels"):
+        api.contention(Path("jobs.yaml"), cluster="c.yaml", network_plan=Path("contention.json"))
