@@ -80,8 +80,8 @@ class Decision:
         order: the jobs that share links, the most important first; empty where all are the same.
         axis_levels: of each job, (axis, level) of each axis whose transfers have a level of their own, by axis; () of
             one whose transfers all have the job's. Empty: of no job.
-        periods_s: of each job, how much later at least than the iteration before the next one begins, which is held
-            back until then; None of one that is not held. Empty: no job is.
+        periods_s: of each job the period that its iterations are held to: none begins sooner than so many of them
+            after the first (`Playing.period_s`); None of one that is not held. Empty: no job is.
         proved: no paths and levels do more work.
     """
 
