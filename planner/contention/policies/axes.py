@@ -13,13 +13,15 @@ AxisLevels = tuple[tuple[str, int], ...]
 
 
 def axis_of(job: Contender, transfer: Transfer) -> str | None:
-    """Return the axis of a transfer's connections; None where they have several, it has none, or they are unknown."""
-    axes = {job.axes[connection] for mover in transfer.movers for connection, _ in mover.way} if job.axes else set()
-    return axes.pop() if len(axes) == 1 else None
+    """Return the axis of a transfer's connections, which are those of one collective; None where it has none, or
+    nobody knows."""
+    if not job.axes:
+        return None
+    return next((job.axes[connection] for mover in transfer.movers for connection, _ in mover.way), None)
 
 
 def axes_of(job: Contender) -> tuple[str, ...]:
-    """Return the axes of which the job has whole transfers, by name."""
+    """Return the axes that the job has transfers of, by name."""
     axes = {axis_of(job, transfer) for step in job.steps for transfer in step.transfers}
     return tuple(sorted(axis for axis in axes if axis))
 

@@ -26,6 +26,7 @@ class Contender:
         axes: of each connection, the axis (dp, tp, pp, ep, cp) of the collectives that it carries; empty where nobody
             knows them.
         may_change: whether other paths and another level than now may be answered.
+        recent_loss: the share of its iterations a second alone that it has lost of late; None where nobody measured.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Contender:
     own_level: int = 0
     axes: tuple[str, ...] = ()
     may_change: bool = True
+    recent_loss: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not, or axes
