@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,6 +29,8 @@ import numpy as np
 
 from bench.contention.fabrics import FABRICS
 from bench.contention.trace_moments import Cluster, Moment, load
+from estimator.host.cpu import cpu_name
+from estimator.network.player.compiling import can_compile
 from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings, play
 from planner.contention.policies.bound import bound_flops_per_s
@@ -223,6 +227,8 @@ def main(argv: Sequence[str]) -> None:
         if (fabric, placement, seed) not in done
     ]
     rows = [row for row in rows if tuple(row["days"]) == days]
+    print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, numpy {np.__version__}")
+    print("the player's loop is compiled" if can_compile() else "the player's loop is plain Python")
     began_s = time.perf_counter()
     with ProcessPoolExecutor(options.workers) as pool:
         for row in pool.map(run_cluster, *zip(*wanted, strict=True)) if wanted else ():
@@ -294,7 +300,7 @@ def _row(name: str, rows: Sequence[Row]) -> str:
 
 
 def _mean_ms(ran: Sequence[Row], key: str) -> float:
-    return 1e3 * mean(each[key] for each in ran)
+    return 1e3 * mean(float(each[key]) for each in ran)
 
 
 def _gain(rows: Sequence[Row], key: str, name: str, other: str) -> str:
@@ -311,9 +317,3 @@ def _interval(values: Sequence[float], *, sign: bool = False) -> str:
         return said
     half = Student(len(values) - 1).quantile(0.975) * stdev(values) / math.sqrt(len(values))
     return f"{said} ± {100 * half:.1f}"
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(sys.argv[1:])
