@@ -1,9 +1,12 @@
 """Crux's experiments, the paper's figures beside ours.
 
     python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0]
+    python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
+    python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
-`bench/contention/cases.py` and `bench/contention/speed.py`.
+`bench/contention/cases.py` and `bench/contention/speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds
+`traces/`) and have options of their own (--help).
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 
-from bench.contention import figure_16, speed
+from bench.contention import figure_16, figure_23, figure_24, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
@@ -24,9 +27,18 @@ TITLES = {
     "speed": "What decisions cost",
 }
 
+OF_THE_TRACE: dict[str, Callable[[Sequence[str]], None]] = {
+    "figure-23": figure_23.main,
+    "figure-24": figure_24.main,
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in OF_THE_TRACE:
+        OF_THE_TRACE[words[0]](words[1:])
+        return 0
     parser = argparse.ArgumentParser(prog="bench.contention", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)

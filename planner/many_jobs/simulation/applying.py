@@ -254,18 +254,25 @@ def expect_end(run: RunState, state: ActiveJob) -> None:
 
 
 def reprice(run: RunState) -> None:
-    """Let every job whose neighbours came or went go on at its new speed."""
+    """Let every job whose neighbours came or went go on at its new speed, at once or when its connections are open
+    anew."""
     if run.shared is None or not run.shared.changed:
         return
-    for state, iteration_s in run.shared.beside_others():
+    for state, iteration_s, pause_s in run.shared.beside_others():
         if not (isfinite(iteration_s) and iteration_s > 0):
             raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
-        if iteration_s == state.iteration_time_s:
+        # Who is restarting has no connections yet.
+        pause_s = pause_s if state.producing else 0.0
+        if iteration_s == state.iteration_time_s and not pause_s:
             continue
         if state.producing:
             run.totals.pause(state.relative_rate)
         count_seats(run, state)
         state.change_speed(iteration_s)
+        if pause_s:
+            state.producing = False
+            state.progress_from_s += pause_s
+            run.totals.reopening_device_s += state.held * pause_s
         if state.producing:
             run.totals.produce(state.relative_rate)
         else:

@@ -32,8 +32,15 @@ from profiles.records import dataclass
 MOST_STATES = 4096
 """Components whose rates are kept."""
 
-_Standing = tuple[Workload, str, Pieces, int | None]
+Standing = tuple[Workload, str, Pieces, int | None]
 """All that a job's part of the network depends on: what it trains, on which devices, in how many stages."""
+
+
+def grant_of(standing: Standing) -> tuple[Grant, Placement]:
+    """Return the grant and the placement of a job that stands so."""
+    _, pool, pieces, stages = standing
+    devices = sum(mask.bit_count() for _, mask in pieces)
+    return Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +89,7 @@ class SharedFabric:
         sent = self._sent(job.workload, grant, placement)
         return None if sent is None else sent.work
 
-    def _standing(self, job: Job, grant: Grant, placement: Placement) -> _Standing | None:
+    def _standing(self, job: Job, grant: Grant, placement: Placement) -> Standing | None:
         """What the job's part of the network depends on; None where it sends nothing from node to node."""
         if len(grant.parts) != 1 or job.workload.logged_devices is not None:
             return None
@@ -112,11 +119,10 @@ class SharedFabric:
         parts, flops = self.prices.parts(setup, pool), float(count_setup_flops(setup).model)
         return _Sent(traffic=traffic_of(parts, flops), work=work_of(setup, evaluate_priced(parts), flops))
 
-    def _pack(self, standing: _Standing) -> Packed | None:
+    def _pack(self, standing: Standing) -> Packed | None:
         """The job as the player takes it; None where it sends nothing."""
-        workload, pool, pieces, stages = standing
-        devices = sum(mask.bit_count() for _, mask in pieces)
-        grant, placement = Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
+        workload, pool, pieces, _ = standing
+        grant, placement = grant_of(standing)
         key, sent = self.prices.key(workload, grant, placement), self._sent(workload, grant, placement)
         if key is None or sent is None:
             return None
@@ -125,11 +131,11 @@ class SharedFabric:
         seed = crc32(repr((self.seed, pool, pieces)).encode())
         return pack(between_nodes(playing_of(sent.traffic, seats, self.fabric, seed=seed)))
 
-    def _links_of(self, standing: _Standing) -> Mapping[str, int]:
+    def _links_of(self, standing: Standing) -> Mapping[str, int]:
         packed = self._packed(standing)
         return {} if packed is None else {f"link {link}": 1 for link in packed.links.tolist()}
 
-    def _play(self, standings: tuple[_Standing, ...]) -> tuple[float, ...]:
+    def _play(self, standings: tuple[Standing, ...]) -> tuple[float, ...]:
         packed = [job for standing in standings if (job := self._packed(standing)) is not None]
         names = [repr(standing[1:3]) for standing in standings]
         played = play(packed, self.fabric.links.bytes_per_s, settings=self.player, names=names)
