@@ -14,6 +14,7 @@ from planner.many_jobs.placers.catalogue import BEST_FIT, PLACERS, make_placer
 from planner.many_jobs.policies.user_policy import Makers, try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pool_prices
+from planner.many_jobs.scheduling.cell_use import uses_of_cells
 from planner.many_jobs.scheduling.measured import cells_on
 from planner.many_jobs.scheduling.pool_networks import pool_networks
 from planner.many_jobs.simulation.apart import simulate_apart
@@ -290,6 +291,7 @@ def run_request(
     settings = Settings(
         truth=times.truth,
         seat_times=times.seat_times,
+        uses=uses_of_cells(inputs.cells),
         sharing=times.sharing,
         site_links=times.site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),
