@@ -20,7 +20,7 @@ from planner.many_jobs.simulation.checkpoint import read_column, write_column
 from planner.many_jobs.simulation.result import Result, Summary, Timing
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.simulation.totals import JobTable
-from planner.many_jobs.simulation.turns import TurnsTaken
+from planner.many_jobs.simulation.turn_groups import TurnsTaken
 from profiles.errors import InputError
 
 

@@ -14,7 +14,7 @@ from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.seat_costs import uplink_loads
 from planner.many_jobs.simulation.settings import KnowsWork
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
-from planner.many_jobs.simulation.turns import TurnsTaken
+from planner.many_jobs.simulation.turn_groups import TurnsTaken
 from profiles.records import dataclass
 
 if TYPE_CHECKING:

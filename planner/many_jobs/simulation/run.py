@@ -46,6 +46,7 @@ SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
     " doubled, or as some job got in this run; JCT and makespan are compared over the jobs that finished"
 )
+NO_BOUND = "no bound: it holds for grants of devices of one's own on one pool, and this run had others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs, options.network), restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
-        notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
+        notes.append(SCOPE if bounds else NO_BOUND)
     return Simulated(
         result=result,
         notes=tuple(notes),
@@ -162,10 +163,10 @@ def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
-    """What no policy can beat on the jobs of this run, None where it joined pools: of the jobs that finished the least
-    mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where some did not
-    finish, and else to the last job's end."""
-    if any(len(parts) > 1 for parts in result.granted):
+    """What no policy can beat on the jobs of this run, None where it joined pools or jobs took turns: of the jobs that
+    finished the least mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where
+    some did not finish, and else to the last job's end."""
+    if any(len(parts) > 1 for parts in result.granted) or result.turns is not None:
         return None
 
     def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:

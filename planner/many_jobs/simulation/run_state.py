@@ -31,7 +31,7 @@ from planner.many_jobs.simulation.sharing import Shared
 from planner.many_jobs.simulation.states import ActiveJob, Clock
 from planner.many_jobs.simulation.totals import SERIES, JobTable, Totals
 from planner.many_jobs.simulation.truth import cells_truth
-from planner.many_jobs.simulation.turns import Turns, interleaved
+from planner.many_jobs.simulation.turn_groups import Turns, interleaved
 from profiles.cluster import SiteLink
 from profiles.errors import InputError, MachineError
 from profiles.network import PLAIN, Network
@@ -64,7 +64,7 @@ class RunState:
         self.free = {name: pool.devices for name, pool in pools.items()}
         self.truth: Truth = settings.truth or cells_truth(cells)
         self.turns = Turns()
-        self.shared = None if settings.sharing is None else Shared(settings.sharing, partial(interleaved, self))
+        self.shared = None if settings.sharing is None else Shared(settings.sharing, partial(interleaved, self.use))
         self.sitting = Sitting()
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()

@@ -1,36 +1,22 @@
-"""Jobs that take turns on the same devices: who is with whom, what a decision may do to them, how fast each is.
+"""Jobs that take turns on the same devices in a run: what a decision may do to them, and how fast each is.
 
-Jobs whose grants have one name of turns are a group. It holds its devices once, from its first job to its last. All of
-a group make one iteration in a round (`planner.many_jobs.scheduling.interleaving`), and each is said to hold an equal
-part of the devices. Nothing here touches a run whose policy grants no turns.
+Nothing here touches a run whose policy grants no turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.many_jobs.jobs.records import Grant, Use
-from planner.many_jobs.scheduling.interleaving import fit_together, interleaved_s
+from planner.many_jobs.scheduling.interleaving import fit_together
 from planner.many_jobs.simulation.states import ActiveJob
-from profiles.records import dataclass
+from planner.many_jobs.simulation.turn_groups import devices_of_grant, grant_of, interleaved, turns_of
 
 if TYPE_CHECKING:
     from planner.many_jobs.simulation.run_state import RunState
 
 Change = tuple[ActiveJob, Grant]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnsTaken:
-    """How much of a run jobs took turns: how many jobs ever did, the device-hours of devices on which several did, of
-    all that were held, and the most jobs that did on the same devices."""
-
-    jobs: int
-    device_hours: float
-    share_of_held: float
-    most_jobs: int
 
 
 class Turnover(NamedTuple):
@@ -39,81 +25,6 @@ class Turnover(NamedTuple):
 
     giving: list[ActiveJob]
     taking: list[Change]
-
-
-class Turns:
-    """The groups by name, each in order of its jobs' numbers; those that have `changed` since speeds were last set; and
-    what is counted of them up to `since_s`."""
-
-    __slots__ = ("changed", "device_s", "groups", "most_jobs", "shared", "sharers", "since_s")
-
-    def __init__(self) -> None:
-        self.groups: dict[str, list[ActiveJob]] = {}
-        self.changed: set[str] = set()
-        self.sharers: set[int] = set()
-        self.most_jobs = self.shared = 0
-        self.device_s = self.since_s = 0.0
-
-    def mates(self, state: ActiveJob) -> Sequence[ActiveJob]:
-        """Return who has the job's devices, the job among them; it alone where they are its own."""
-        return self.groups.get(turns_of(state), (state,))
-
-    def enter(self, state: ActiveJob, name: str) -> None:
-        """The job, which is placed, takes its turns from now on."""
-        self.groups[name] = sorted([*self.groups.get(name, ()), state], key=lambda member: member.index)
-        self.changed.add(name)
-
-    def leave(self, state: ActiveJob) -> bool:
-        """It takes none any more; return whether its devices come free: nobody else has them."""
-        name = turns_of(state)
-        if not name:
-            return True
-        self.groups[name].remove(state)
-        self.changed.add(name)
-        if not self.groups[name]:
-            del self.groups[name]
-        return name not in self.groups
-
-    def count(self, now_s: float) -> None:
-        """Count up to now, and go on with the groups as they are."""
-        self.device_s += self.shared * (now_s - self.since_s)
-        self.since_s = now_s
-        several = [group for group in self.groups.values() if len(group) > 1]
-        self.shared = sum(_devices(group[0]) for group in several)
-        self.most_jobs = max(self.most_jobs, *map(len, several)) if several else self.most_jobs
-        self.sharers.update(member.index for group in several for member in group)
-
-    def counted(self) -> dict[str, Any]:
-        """Return what is counted, as values of JSON."""
-        return {
-            "jobs": sorted(self.sharers),
-            "most_jobs": self.most_jobs,
-            "devices": self.shared,
-            "device_s": self.device_s,
-            "since_s": self.since_s,
-        }
-
-    def restore(self, counted: Mapping[str, Any] | None) -> None:
-        """Go on from what was counted (None: nothing), with the groups as they are."""
-        self.changed.clear()
-        if counted is not None:
-            self.sharers, self.most_jobs = set(counted["jobs"]), counted["most_jobs"]
-            self.shared, self.device_s, self.since_s = counted["devices"], counted["device_s"], counted["since_s"]
-
-    def taken(self, now_s: float, held_s: float) -> TurnsTaken | None:
-        """Return what came of it by now, when so many device-seconds were held; None where no two jobs took turns."""
-        if not self.sharers:
-            return None
-        device_s = self.device_s + self.shared * (now_s - self.since_s)
-        share = device_s / held_s if held_s > 0 else 0.0
-        return TurnsTaken(
-            jobs=len(self.sharers), device_hours=device_s / 3600, share_of_held=share, most_jobs=self.most_jobs
-        )
-
-
-def turns_of(state: ActiveJob) -> str:
-    """Return the name of the turns that a job takes; none while it waits or has devices of its own."""
-    return "" if state.grant is None else state.grant.turns
 
 
 def turnover(run: RunState, stops: Sequence[ActiveJob], changes: Sequence[Change]) -> Turnover:
@@ -193,35 +104,13 @@ def _check_memory(run: RunState, id_: str, uses: Sequence[Use]) -> None:
 def part_of_devices(run: RunState, state: ActiveJob) -> float:
     """Return how many devices a running job holds: of those that several take turns on, its equal part."""
     sharing = len(run.turns.mates(state))
-    return _devices(state) if sharing == 1 else _devices(state) / sharing
-
-
-def _devices(state: ActiveJob) -> int:
-    return 0 if state.grant is None else state.grant.devices
+    return devices_of_grant(state) if sharing == 1 else devices_of_grant(state) / sharing
 
 
 def rounds_s(run: RunState, members: Sequence[ActiveJob]) -> float:
     """Return the seconds of a round of jobs that share nothing with others."""
-    seconds = [run.iteration_s(member.job, _grant(member), member.placement) for member in members]
-    return interleaved(run, members, [one for one in seconds if one is not None])
-
-
-def interleaved(run: RunState, members: Sequence[ActiveJob], seconds: Sequence[float]) -> float:
-    """Return the seconds of a round of jobs each of which would take so long without the others of its group."""
-    if len(members) == 1:
-        return seconds[0]
-    uses = _known_uses(run, [(member, _grant(member)) for member in members])
-    return interleaved_s([slowed(use, alone_s) for use, alone_s in zip(uses, seconds, strict=True)])
-
-
-def slowed(use: Use, iteration_s: float) -> Use:
-    """Return what a job needs whose iteration takes so long where it sits: what it computes is what it was."""
-    return replace(use, iteration_s=max(iteration_s, use.compute_s))
-
-
-def _grant(state: ActiveJob) -> Grant:
-    assert state.grant is not None
-    return state.grant
+    seconds = [run.iteration_s(member.job, grant_of(member), member.placement) for member in members]
+    return interleaved(run.use, members, [one for one in seconds if one is not None])
 
 
 def turn_speeds(run: RunState, by_network: Collection[int]) -> Iterator[tuple[ActiveJob, float]]:
