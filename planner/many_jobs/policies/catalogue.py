@@ -28,6 +28,7 @@ POLICIES: dict[str, str] = {
     "gandiva": "planner.many_jobs.policies.gandiva:Gandiva",
     "gang": "planner.many_jobs.policies.gang:Gang",
     "gavel": "planner.many_jobs.policies.gavel:Gavel",
+    "hived": "planner.many_jobs.policies.hived:HiveD",
     "muri": "planner.many_jobs.policies.muri:Muri",
     "muri-s": "planner.many_jobs.policies.muri:MuriS",
     "pollux": "planner.many_jobs.policies.pollux:Pollux",

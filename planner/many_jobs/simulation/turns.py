@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from planner.many_jobs.jobs.records import Grant, Use
 from planner.many_jobs.scheduling.interleaving import fit_together
 from planner.many_jobs.simulation.states import ActiveJob
-from planner.many_jobs.simulation.turn_groups import devices_of_grant, grant_of, interleaved, turns_of
+from planner.many_jobs.simulation.turn_groups import devices_of_grant, interleaved, turns_of
 
 if TYPE_CHECKING:
     from planner.many_jobs.simulation.run_state import RunState
@@ -107,12 +107,6 @@ def part_of_devices(run: RunState, state: ActiveJob) -> float:
     return devices_of_grant(state) if sharing == 1 else devices_of_grant(state) / sharing
 
 
-def rounds_s(run: RunState, members: Sequence[ActiveJob]) -> float:
-    """Return the seconds of a round of jobs that share nothing with others."""
-    seconds = [run.iteration_s(member.job, grant_of(member), member.placement) for member in members]
-    return interleaved(run.use, members, [one for one in seconds if one is not None])
-
-
 def turn_speeds(run: RunState, by_network: Collection[int]) -> Iterator[tuple[ActiveJob, float]]:
     """Yield the jobs of groups that have changed, with the seconds that an iteration takes now; less those, by number,
     of which the network has said it. What is counted of turns is brought to now."""
@@ -121,7 +115,7 @@ def turn_speeds(run: RunState, by_network: Collection[int]) -> Iterator[tuple[Ac
         members = run.turns.groups.get(name, [])
         told = [member for member in members if member.index not in by_network]
         if told:
-            round_takes_s = rounds_s(run, members)
+            round_takes_s = interleaved(run.use, members, [member.alone_s for member in members])
             yield from ((member, round_takes_s) for member in told)
         run.turns.changed.discard(name)
 
