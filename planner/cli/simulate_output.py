@@ -10,7 +10,7 @@ from planner.cli.output import format_figure, format_seconds, print_notes, print
 
 if TYPE_CHECKING:
     from planner.many_jobs.scheduling.bound import Bounds
-    from planner.many_jobs.simulation.result import Result, Summary
+    from planner.many_jobs.simulation.result import Result, Summary, Timing
 
 MOST_REASONS = 5
 
@@ -41,6 +41,7 @@ def print_run(
         ("gradients between nodes", _traffic(summary)),
         ("load of uplinks: all, the busiest", _loads(summary)),
         *_others(summary),
+        *_network_policy(summary, timing),
         ("sold a machine-hour", _sold(summary.device_hours_per_machine_hour, summary.revenue_per_machine_hour)),
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
@@ -102,9 +103,11 @@ def print_sweep(
     them, and the notes of the runs."""
     loads = list(dict.fromkeys(f"{mean['load']:g}" for mean in means))
     several, placers = len(loads) > 1, len({mean["placer"] for mean in means}) > 1
+    networks = len({mean["network"] for mean in means}) > 1
     columns = (
         "policy",
         *(["placer"] if placers else []),
+        *(["network"] if networks else []),
         *(["load"] if several else []),
         "JCT, h",
         "queue, h",
@@ -112,14 +115,17 @@ def print_sweep(
         "through.",
         "restarts",
         "done",
+        *(["compute"] if networks else []),
     )
     rows = [
         (
             mean["policy"],
             *([mean["placer"]] if placers else []),
+            *([mean["network"]] if networks else []),
             *([f"{mean['load']:g}"] if several else []),
             *(_interval(mean[key], 3600) for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s")),
             *(_interval(mean[key]) for key in ("throughput_mean", "restarts_mean", "finished")),
+            *([_interval(mean["gpu_utilization_mean"])] if networks else []),
         )
         for mean in means
     ]
@@ -129,11 +135,13 @@ def print_sweep(
             (
                 "as logged",
                 *(["-"] if placers else []),
+                *(["-"] if networks else []),
                 *(["1"] if several else []),
                 *times,
                 "-",
                 "-",
                 str(logged["jobs"]),
+                *(["-"] if networks else []),
             )
         )
     seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
@@ -198,6 +206,17 @@ def _others(summary: Summary) -> list[tuple[str, str]]:
         rate = f"{(summary.work_flops_per_s or 0.0) / 1e15:.3g} PFLOP/s"
         rows.append(("GPUs that compute, work done", f"{summary.gpu_utilization_mean:.1%}, {rate}"))
     return rows
+
+
+def _network_policy(summary: Summary, timing: Timing) -> list[tuple[str, str]]:
+    """Rows of a run in which a policy decided on the network."""
+    if summary.network_policy is None:
+        return []
+    stood = f"{summary.network_changes} jobs, {summary.network_changes_device_hours or 0.0:.4g} device-hours"
+    asked = f"{summary.network_decisions}"
+    if timing.network_decision_p99_s is not None:
+        asked += f"; p99 {format_seconds(timing.network_decision_p99_s)}"
+    return [(f"decisions of {summary.network_policy}", asked), ("changed while they ran", stood)]
 
 
 def _sold(device_hours: float | None, revenue: float | None) -> str:

@@ -289,23 +289,31 @@ def expect_end(run: RunState, state: ActiveJob) -> None:
 
 
 def reprice(run: RunState) -> None:
-    """Let every job whose neighbours came or went go on at its new speed."""
+    """Let every job whose neighbours came or went, on the network or on its own devices, go on at its new speed: at
+    once, or when its connections are open anew."""
     if not (run.turns.changed or (run.shared is not None and run.shared.changed)):
         return
     speeds = [] if run.shared is None else list(run.shared.beside_others())
     if run.turns.changed:
-        speeds += turn_speeds(run, {state.index for state, _ in speeds})
-    for state, iteration_s in speeds:
+        told = {state.index for state, *_ in speeds}
+        speeds += ((state, iteration_s, 0.0) for state, iteration_s in turn_speeds(run, told))
+    for state, iteration_s, pause_s in speeds:
         if not (isfinite(iteration_s) and iteration_s > 0):
             raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
+        # Who is restarting has no connections yet.
+        pause_s = pause_s if state.producing else 0.0
         held = part_of_devices(run, state)
-        if iteration_s == state.iteration_time_s and held == state.held:
+        if iteration_s == state.iteration_time_s and held == state.held and not pause_s:
             continue
         if state.producing:
             run.totals.pause(state.relative_rate)
         count_seats(run, state)
         state.change_speed(iteration_s)
         state.held = held
+        if pause_s:
+            state.producing = False
+            state.progress_from_s += pause_s
+            run.totals.reopening_device_s += state.held * pause_s
         if state.producing:
             run.totals.produce(state.relative_rate)
         else:

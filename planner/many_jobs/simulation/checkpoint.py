@@ -21,6 +21,7 @@ from planner.many_jobs.jobs.records import Grant, Reservation
 from planner.many_jobs.simulation.applying import expect_end, sit_down
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import FAIL, REPAIR, RESTARTED, RunState
+from planner.many_jobs.simulation.settings import Steering
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import FINISHED, JobTable, Totals
 from planner.many_jobs.simulation.zones import bar_nodes, resume_announcements
@@ -43,6 +44,8 @@ _LATER_FIELDS = ("place_by_s",)
 """Those of them that earlier files of this version lack."""
 _LATER_COLUMNS = ("busy_device_s", "contended_s", "flops", "lost_to_others_s", "progress_s")
 """Of the table of jobs, likewise: what was not counted is not known."""
+_LATER_TOTALS = ("reopening_device_s",)
+"""Of the totals: without a policy of the network, which earlier versions had not, nobody waits for it."""
 
 
 class CheckpointWriter:
@@ -123,6 +126,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
         **({"turns": run.turns.counted()} if run.turns.sharers else {}),
+        **({"network": sharing.state()} if isinstance(sharing := run.settings.sharing, Steering) else {}),
     }
 
 
@@ -207,6 +211,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.moves.extend(tuple(row) for row in document.get("moves", ()))
     uncounted = document["schema"] != SCHEMA
     for name in Totals.__slots__:
+        if name in _LATER_TOTALS and name not in document["totals"]:
+            continue
         value = document["totals"].get(name) if uncounted else document["totals"][name]
         setattr(run.totals, name, math.nan if value is None else value)
     run.arrived, run.departed = document["arrived"], document["departed"]
@@ -258,6 +264,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.turns.restore(document.get("turns"))
     if run.shared is not None:
         run.shared.changed.clear()
+        if isinstance(run.shared.sharing, Steering):
+            run.shared.sharing.restore(document["network"], run.shared.seated)
     run.policy.restore(document["policy"])
     _teach(run)
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.settings import Sharing, Truth
-from planner.shared.options.simulate import NetworkModel, PlacementCost
+from planner.shared.options.simulate import PlacementCost
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
+    from planner.many_jobs.simulation.network_choice import NetworkSteering
     from planner.many_jobs.simulation.seat_prices import SeatPrices
 
 
@@ -28,9 +29,14 @@ class IterationTimes:
 
 
 def iteration_times(
-    placement_cost: PlacementCost, cells: EstimatedCells, network: NetworkModel = "none", seed: int = 0
+    placement_cost: PlacementCost,
+    cells: EstimatedCells,
+    network: str = "none",
+    seed: int = 0,
+    steering: NetworkSteering | None = None,
 ) -> IterationTimes:
-    """Return who says it on the Cells' cluster; `seed` is that of a network's hashes and jitter.
+    """Return who says it on the Cells' cluster; `seed` is that of a network's hashes and jitter, `steering` the policy
+    that decides on it.
 
     Raises:
         InputError: seats are to be priced on several sites, over which plans have prices of their own.
@@ -45,7 +51,7 @@ def iteration_times(
             raise InputError(where="simulate", key=key, found=found, expected=expected)
         seats = SeatPrices(cells)
         truth = seat_truth(seats)
-        sharing = SharedNetwork(seats) if network == "none" else _shared_fabric(seats, seed)
+        sharing = SharedNetwork(seats) if network == "none" else _shared_fabric(seats, seed, steering)
         return IterationTimes(truth=truth, seat_times=truth, sharing=sharing)
     if len(cluster.sites) == 1:
         return IterationTimes()
@@ -57,14 +63,24 @@ def iteration_times(
     )
 
 
-def _shared_fabric(seats: SeatPrices, seed: int) -> Sharing:
+def _shared_fabric(seats: SeatPrices, seed: int, steering: NetworkSteering | None) -> Sharing:
     from estimator.network.fabric import fabric_of
     from planner.many_jobs.simulation.network_sharing import SharedFabric
 
-    return SharedFabric(seats, fabric_of(seats.cells.cluster), seed=seed)
+    fabric = fabric_of(seats.cells.cluster)
+    if steering is None:
+        return SharedFabric(seats, fabric, seed=seed)
+    from planner.many_jobs.simulation.network_steering import SteeredFabric
+
+    return SteeredFabric(seats, fabric, steering=steering, seed=seed)
 
 
-def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job], network: NetworkModel = "none") -> tuple[str, ...]:
+def price_notes(
+    placement_cost: PlacementCost,
+    jobs: Sequence[Job],
+    network: str = "none",
+    steering: NetworkSteering | None = None,
+) -> tuple[str, ...]:
     """Return what is said of a run in which seats have a price."""
     if placement_cost == "none" and network == "none":
         return ()
@@ -77,10 +93,15 @@ def price_notes(placement_cost: PlacementCost, jobs: Sequence[Job], network: Net
     else:
         told = (
             "an iteration takes what the estimator says of the Cell's plan on the job's own devices, beside the jobs"
-            " whose connections pass links that its own do: shared max-min fairly, played until rates are steady; ways"
-            " by the fabric's own rule, source ports by the seed: all modelled"
+            " whose connections pass links that its own do: shared max-min fairly"
+            + ("" if steering is None else " inside a level")
+            + ", played until rates are steady; ways"
+            + (" by the fabric's own rule" if steering is None else " where no policy chooses by the fabric's own rule")
+            + ", source ports by the seed: all modelled"
         )
     notes = [told]
+    if steering is not None:
+        notes.append(steering.note)
     logged = sum(job.workload.logged_devices is not None for job in jobs)
     if logged:
         notes.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from estimator.network.fabric import Seat
 from estimator.network.steps import Playing, Step, Transfer
 from estimator.pricing.outcome import Evaluation
@@ -49,23 +51,28 @@ def work_of(setup: Setup, evaluation: Evaluation, flops: float) -> Work:
 
 
 def between_nodes(playing: Playing) -> Playing:
-    """Return a job in fewer steps. Those without a byte on the network are joined: what it computes, and what it sends
-    inside its nodes, takes the same time beside whomever. Equal transfers in a row are one, their latencies before it.
-    """
-    steps: list[Step] = []
+    """Return a job in fewer steps, as `fewer_steps`."""
+    return replace(playing, steps=fewer_steps(playing.steps))
+
+
+def fewer_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return a job's steps in fewer, whether they name links or connections. Those without a byte on the network are
+    joined: what it computes, and what it sends inside its nodes, takes the same time beside whomever. Equal transfers
+    in a row are one, their latencies before it."""
+    fewer: list[Step] = []
     waits_s = 0.0
-    for step in playing.steps:
+    for step in steps:
         if any(mover.way for transfer in step.transfers for mover in transfer.movers):
             if waits_s:
-                steps.append(Step(compute_s=waits_s))
-            steps.append(replace(step, transfers=tuple(map(_in_one, step.transfers))))
+                fewer.append(Step(compute_s=waits_s))
+            fewer.append(replace(step, transfers=tuple(map(_in_one, step.transfers))))
             waits_s = 0.0
         else:
             inside_s = sum(_inside_s(transfer) for transfer in step.transfers)
             waits_s += step.times * max(step.compute_s, step.begins_s + inside_s if step.transfers else 0.0)
     if waits_s:
-        steps.append(Step(compute_s=waits_s))
-    return replace(playing, steps=tuple(steps))
+        fewer.append(Step(compute_s=waits_s))
+    return tuple(fewer)
 
 
 def _in_one(transfer: Transfer) -> Transfer:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.seat_costs import uplink_loads
-from planner.many_jobs.simulation.settings import KnowsWork
+from planner.many_jobs.simulation.settings import KnowsWork, Steering
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
 from planner.many_jobs.simulation.turn_groups import TurnsTaken
 from profiles.records import dataclass
@@ -26,13 +26,17 @@ Column = NDArray[np.float64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Seconds of this machine that decisions took, since a resume those after it: by its clock, and of the processor
-    (`_cpu_`), which other programs on it lengthen less. No part of the promise that a run repeats exactly."""
+    (`_cpu_`), which other programs on it lengthen less; `network_`: those of the network's policy by themselves, None
+    where there is none. No part of the promise that a run repeats exactly."""
 
     decisions: int
     decision_mean_s: float
     decision_p99_s: float
     decision_max_s: float
     decision_p99_cpu_s: float
+    network_decision_mean_s: float | None
+    network_decision_p99_s: float | None
+    network_decision_max_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,9 @@ class Summary:
     `lost_to_others_hours`, how much longer than alone, both summed over all jobs. With a network (else None, and None
     where a job without a model made progress), both ways in which Crux uses the word: `gpu_utilization_mean` is the
     device-seconds in which devices compute over those of all that work (its examples), `work_flops_per_s` the
-    floating-point operations of all devices over the time simulated (its eq. 1).
+    floating-point operations of all devices over the time simulated (its eq. 1). Of a policy of the network (else
+    None): its name, its decisions, how often it gave another path or level to a job that ran on
+    (`network_changes`), and the device-hours in which these stood still for it.
     """
 
     policy: str
@@ -128,6 +134,10 @@ class Summary:
     lost_to_others_hours: float | None
     gpu_utilization_mean: float | None
     work_flops_per_s: float | None
+    network_policy: str | None
+    network_decisions: int | None
+    network_changes: int | None
+    network_changes_device_hours: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +196,7 @@ def make_result(run: RunState) -> Result:
         decision_p99_s=float(np.quantile(calls, 0.99)) if len(calls) else 0.0,
         decision_max_s=float(calls.max()) if len(calls) else 0.0,
         decision_p99_cpu_s=float(np.quantile(np.asarray(run.calls_cpu_s), 0.99)) if len(calls) else 0.0,
+        **_network_timing(run),
     )
     return Result(
         summary=_summary(run, devices),
@@ -200,6 +211,16 @@ def make_result(run: RunState) -> Result:
         granted=frozenset(run.granted),
         turns=run.turns.taken(run.totals.now_s, run.totals.held_s),
     )
+
+
+def _network_timing(run: RunState) -> dict[str, float | None]:
+    sharing, names = run.settings.sharing, ("mean", "p99", "max")
+    calls = np.asarray(sharing.calls_s if isinstance(sharing, Steering) else (), dtype=float)
+    figures = (calls.mean(), np.quantile(calls, 0.99), calls.max()) if len(calls) else (None,) * len(names)
+    return {
+        f"network_decision_{name}_s": None if figure is None else float(figure)
+        for name, figure in zip(names, figures, strict=True)
+    }
 
 
 def _summary(run: RunState, devices: int) -> Summary:
@@ -256,7 +277,22 @@ def _summary(run: RunState, devices: int) -> Summary:
         **_of_nodes(totals, simulated_s),
         **_of_seats(run, simulated_s),
         **_of_others(run, simulated_s),
+        **_of_network_policy(run),
     )
+
+
+def _of_network_policy(run: RunState) -> dict[str, Any]:
+    """The summary's figures of what a policy of the network decided."""
+    sharing = run.settings.sharing
+    if not isinstance(sharing, Steering):
+        names = ("network_policy", "network_decisions", "network_changes", "network_changes_device_hours")
+        return dict.fromkeys(names)
+    return {
+        "network_policy": sharing.policy_name,
+        "network_decisions": sharing.decisions,
+        "network_changes": sharing.changes,
+        "network_changes_device_hours": run.totals.reopening_device_s / 3600,
+    }
 
 
 def _of_nodes(totals: Totals, simulated_s: float) -> dict[str, Any]:

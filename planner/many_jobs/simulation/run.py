@@ -22,6 +22,7 @@ from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.iteration_times import iteration_times, price_notes
 from planner.many_jobs.simulation.moving import check_moving
+from planner.many_jobs.simulation.network_choice import network_steering
 from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.seat_shapes import uplinks_of_pools
@@ -116,6 +117,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     given = options_of(options.policy, options.option, (options.policy,))
     placing = options_of(options.placer, options.placer_option, (options.placer,), key="--placer-option")
     options = replace(options, option=given, placer_option=placing)
+    network_steering(options)
     _try_code(options)  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(options)
     checkpoint = None
@@ -140,7 +142,8 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
         f"a restart takes {options.restart_s:g} s and the checkpoint's bytes at"
         f" {options.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    notes = [*inputs.notes, *price_notes(options.placement_cost, inputs.jobs, options.network), restart]
+    priced = price_notes(options.placement_cost, inputs.jobs, options.network, network_steering(options))
+    notes = [*inputs.notes, *priced, restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
         notes.append(SCOPE if bounds else NO_BOUND)
@@ -159,7 +162,8 @@ def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping
     rule = repr((options.placer, *placing.items())) if _has_rule(options) else ""
     priced = "" if options.placement_cost == "none" else options.placement_cost
     met = "" if options.network == "none" else f"{options.network} {options.seed}"
-    return repr(tuple(given.items())) + rule + priced + met
+    steering = network_steering(options)
+    return repr(tuple(given.items())) + rule + priced + met + ("" if steering is None else steering.label)
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
@@ -288,7 +292,8 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    times = iteration_times(options.placement_cost, inputs.cells, options.network, options.seed)
+    steering = network_steering(options)
+    times = iteration_times(options.placement_cost, inputs.cells, options.network, options.seed, steering)
     settings = Settings(
         truth=times.truth,
         seat_times=times.seat_times,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from estimator.communication.phases import Algorithm
 from planner.many_jobs.jobs.records import Grant, Job, Use
@@ -55,6 +55,41 @@ class Sharing(Protocol):
 
     def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
         """Seconds of an iteration of each job of a component, beside all the others of it; of one job: alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steered:
+    """What a policy of the network has made of running jobs, by number: seconds of an iteration of each that is on it,
+    and how long those have to stand still whose paths or levels it changed."""
+
+    seconds: Mapping[int, float]
+    pauses_s: Mapping[int, float]
+
+
+@runtime_checkable
+class Steering(Protocol):
+    """A `Sharing` whose times follow from what a policy decides for all running jobs at once, and has decided before:
+    it keeps what is in force. `iterations_s` it answers for one job alone."""
+
+    @property
+    def policy_name(self) -> str: ...
+    @property
+    def decisions(self) -> int: ...
+    @property
+    def changes(self) -> int: ...
+    @property
+    def calls_s(self) -> Sequence[float]: ...
+
+    def steer(self, running: Mapping[int, Seated]) -> Steered:
+        """Have the policy decide for all running jobs, by number; called whenever one that shares something came or
+        went."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is in force and what was counted, as JSON takes it."""
+
+    def restore(self, state: Mapping[str, Any], running: Mapping[int, Seated]) -> None:
+        """Go on from `state`, with these jobs running. Raise KeyError, TypeError, ValueError or IndexError for what is
+        none."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.many_jobs.jobs.records import Grant, Job
-from planner.many_jobs.simulation.settings import Placement, Seated, SharedInTurns, Sharing
+from planner.many_jobs.simulation.settings import Placement, Seated, SharedInTurns, Sharing, Steering
 from planner.many_jobs.simulation.states import ActiveJob
 
 
@@ -108,14 +108,23 @@ class Shared:
         users = {user for name in self.seated[own].uses for user in self.users[name]}
         return tuple(state.job.id for user in sorted(users - {own}) for state in self.states[user])
 
-    def beside_others(self) -> Iterator[tuple[ActiveJob, float]]:
+    def beside_others(self) -> Iterator[tuple[ActiveJob, float, float]]:
         """The jobs that may have got slower or faster since this was last asked, by number, with the seconds that their
-        iterations take now: those of the components in which something has changed, and where amounts are all that
-        counts only the users of what has changed."""
-        times_s = self._by_amounts(self.sharing) if isinstance(self.sharing, SharedAmounts) else self._by_components()
+        iterations take now, and those in which they stand still first: of the components in which something has
+        changed; where amounts are all that counts only the users of what has changed; under a policy of the network
+        all who are on it."""
+        pauses_s: Mapping[int, float] = {}
+        if isinstance(self.sharing, SharedAmounts):
+            times_s: Mapping[int, float] = self._by_amounts(self.sharing)
+        elif isinstance(self.sharing, Steering):
+            steered = self.sharing.steer(self.seated)
+            times_s, pauses_s = steered.seconds, steered.pauses_s
+        else:
+            times_s = self._by_components()
         self.changed.clear()
         for number, iteration_s in sorted(times_s.items()):
-            yield from ((state, iteration_s) for state in self.states[number])
+            pause_s = pauses_s.get(number, 0.0)
+            yield from ((state, iteration_s, pause_s) for state in self.states[number])
 
     def _by_amounts(self, sharing: SharedAmounts) -> dict[int, float]:
         numbers = {number for name in self.changed for number in self.users[name]}

@@ -14,6 +14,7 @@ from typing import Any
 
 from estimator.host.capacity import SIMULATION_BYTES, process_limit
 from planner.many_jobs.simulation.iteration_times import price_notes
+from planner.many_jobs.simulation.network_choice import network_steering
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, check_placer, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
@@ -62,6 +63,9 @@ MEANS = (
     "lost_to_others_hours",
     "gpu_utilization_mean",
     "work_flops_per_s",
+    "network_decisions",
+    "network_changes",
+    "network_changes_device_hours",
 )
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
@@ -69,9 +73,10 @@ SAID_ONCE = ("notes", "as_logged")
 
 
 def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
-    """Return a run for each load, seed, policy and rule of placement. An option `crius.depth` goes to the policy
-    `crius` alone."""
+    """Return a run for each load, seed, policy, rule of placement and network. An option `crius.depth` goes to the
+    policy `crius` alone."""
     policies, placers = options.policies or (options.policy,), options.placers or (options.placer,)
+    networks = options.networks or (options.network,)
     base = options.part(ReplayOptions)
     return tuple(
         replace(
@@ -82,11 +87,14 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
             option=options_of(policy, options.option, policies),
             placer=placer,
             placer_option=options_of(placer, options.placer_option, placers, key="--placer-option"),
+            network=network,
+            network_option=options_of(network, options.network_option, networks, key="--network-option") or None,
         )
         for load in options.loads or (options.load,)
         for seed in options.seeds or (options.seed,)
         for policy in policies
         for placer in placers
+        for network in networks
     )
 
 
@@ -96,6 +104,7 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     requests = make_requests(options)
     for request in requests:
         check_placer(request)
+        network_steering(request)
     runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
     if options.csv is not None:
         write_atomically(options.csv, sweep_csv(runs))
@@ -139,8 +148,13 @@ def run_sweep(
         _raise_error(answer)
         summaries.append(answer)
         if progress is not None:
-            progress(len(summaries), len(requests), None, f"{request.policy}, {request.placer}, seed {request.seed}")
+            progress(len(summaries), len(requests), None, _named(request))
     return tuple(summaries)
+
+
+def _named(request: ReplayOptions) -> str:
+    network = "" if request.network == "none" else f", {request.network}"
+    return f"{request.policy}, {request.placer}{network}, seed {request.seed}"
 
 
 def run_one(request: ReplayOptions) -> dict[str, Any]:
@@ -155,9 +169,15 @@ def run_one(request: ReplayOptions) -> dict[str, Any]:
     except (NothingFits, MachineError) as error:
         return {"failed": type(error).__name__, "message": str(error)}
     del summary["reasons"]
-    asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
+    asked = {
+        "load": request.load,
+        "seed": request.seed,
+        "network": request.network,
+        "options": dict(request.option or {}),
+    }
+    priced = price_notes(request.placement_cost, inputs.jobs, request.network, network_steering(request))
     said = {
-        "notes": [*inputs.notes, *price_notes(request.placement_cost, inputs.jobs, request.network)],
+        "notes": [*inputs.notes, *priced],
         "as_logged": None if inputs.logged is None else inputs.logged.as_dict(),
     }
     return asked | summary | {"policy": request.policy, "placer": request.placer} | said
@@ -212,16 +232,16 @@ def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[
 
 
 def summarize(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each policy, rule of placement and load the mean over seeds of each figure of `MEANS`, and half the width of
-    its 95% confidence interval (Student's t; None of a single seed). Runs in which a figure is absent do not count for
-    it."""
-    groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    """For each policy, rule of placement, network and load the mean over seeds of each figure of `MEANS`, and half the
+    width of its 95% confidence interval (Student's t; None of a single seed). Runs in which a figure is absent do not
+    count for it."""
+    groups: dict[tuple[str, str, str, float], list[dict[str, Any]]] = {}
     for run in runs:
-        groups.setdefault((run["policy"], run["placer"], run["load"]), []).append(run)
+        groups.setdefault((run["policy"], run["placer"], run["network"], run["load"]), []).append(run)
     return [
-        {"policy": policy, "placer": placer, "load": load, "seeds": len(group)}
+        {"policy": policy, "placer": placer, "network": network, "load": load, "seeds": len(group)}
         | {name: mean_of([run[name] for run in group if run[name] is not None]) for name in MEANS}
-        for (policy, placer, load), group in groups.items()
+        for (policy, placer, network, load), group in groups.items()
     ]
 
 

@@ -19,7 +19,8 @@ What an earlier version did not keep is NaN."""
 class Totals:
     """Integrals over time of what holds between two events, peaks, and counts. Of nodes `in_use`, with `devices_in_use`
     in all, jobs hold a device at least; `idle_nodes` work and nobody holds any; `least_nodes` is how many would hold
-    what is held. All this is NaN of a run that went on from a checkpoint of a version that did not count it."""
+    what is held. All this is NaN of a run that went on from a checkpoint of a version that did not count it. Jobs stand
+    still for `reopening_device_s` while their connections are opened anew."""
 
     now_s: float
     working: int
@@ -48,6 +49,7 @@ class Totals:
     starts_on_several: float = 0
     scattered: float = 0
     held_back: float = 0
+    reopening_device_s: float = 0.0
 
     def advance(self, now_s: float, waiting: int, running: int) -> None:
         """All stays as it is until `now_s`."""

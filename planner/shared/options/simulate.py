@@ -19,6 +19,7 @@ from planner.shared.options.values import (
     LOAD,
     LOADS,
     NATURAL,
+    POSITIVE_INT,
     ROUND,
     SECONDS,
     SPAN,
@@ -36,7 +37,6 @@ Oversize = Literal["refuse", "clip", "spread"]
 NoModel = Literal["draw", "keep-durations"]
 UnknownDevice = Literal["refuse", "draw"]
 PlacementCost = Literal["none", "estimate"]
-NetworkModel = Literal["none", "fair"]
 PolicyOption = str | int | float | bool | None
 
 RESTART_S = 60.0
@@ -158,12 +158,28 @@ class ReplayOptions(CodeOptions, TraceOptions):
         RUN("every S seconds the rule of placement may move running jobs, each of which restarts", "S", ROUND),
     ] = None
     network: Annotated[
-        NetworkModel,
+        str,
         RUN(
             "fair: what jobs send passes the links of the site's fabric, on which those that meet share each of them"
-            " max-min fairly, over time; seats have their price; none: nobody meets on a wire (default: %(default)s)"
+            " max-min fairly, over time; seats have their price; crux, ours, ecmp, ...: a policy of `contention`"
+            " decides over paths and levels whenever a job comes to the fabric or leaves it; none: nobody meets on a"
+            " wire (default: %(default)s)",
+            "none|fair|POLICY",
         ),
     ] = "none"
+    network_option: Annotated[
+        Mapping[str, PolicyOption] | None, RUN("an option of the network's policy", "K=V", POLICY_OPTION, repeated=True)
+    ] = None
+    network_levels: Annotated[
+        int | None, RUN("priorities that the fabric leaves free (default: 8)", "K", POSITIVE_INT)
+    ] = None
+    network_change_s: Annotated[
+        float | None,
+        RUN("a job whose paths or level the policy changes stands still so long (default: 0)", "S", DURATION),
+    ] = None
+    network_change_at_most: Annotated[
+        int | None, RUN("of so many jobs that run a decision may change paths and levels", "N", NATURAL)
+    ] = None
     round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
@@ -227,13 +243,24 @@ class SimulateOptions(ReplayOptions):
             raise self.wrong("resume", found="no --checkpoint", expected="the file to go on from")
 
 
+SINGLE_AND_SEVERAL = (
+    ("policy", "policies"),
+    ("placer", "placers"),
+    ("network", "networks"),
+    ("load", "loads"),
+    ("seed", "seeds"),
+)
+"""Options of one run, and those of many in their place."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(ReplayOptions):
-    """A run for each policy, rule of placement, seed and load. An option `crius.depth` is one of the policy `crius`
-    alone."""
+    """A run for each policy, rule of placement, network, seed and load. An option `crius.depth` is one of the policy
+    `crius` alone."""
 
     policies: Annotated[tuple[str, ...] | None, MANY("in place of --policy", "P,Q,...")] = None
     placers: Annotated[tuple[str, ...] | None, MANY("in place of --placer", "R,S,...")] = None
+    networks: Annotated[tuple[str, ...] | None, MANY("in place of --network", "N,M,...")] = None
     seeds: Annotated[tuple[int, ...] | None, MANY("in place of --seed", "A..B|LIST", SEEDS)] = None
     loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=LOADS)] = None
     workers: Annotated[int, MANY("processes (default: 1)")] = 1
@@ -245,7 +272,7 @@ class SweepOptions(ReplayOptions):
         """Raise InputError where several are given beside the one that they are in place of, or one comes twice; for a
         limit of code that nothing names."""
         CodeOptions.check(self)
-        for single, several in (("policy", "policies"), ("placer", "placers"), ("load", "loads"), ("seed", "seeds")):
+        for single, several in SINGLE_AND_SEVERAL:
             values: tuple[Any, ...] | None = getattr(self, several)
             if values is None:
                 continue

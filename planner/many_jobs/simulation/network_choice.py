@@ -1,0 +1,83 @@
+"""The policy that decides on the network of a simulation, as its options name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
+from planner.contention.policies.records import NetworkPolicy
+from planner.shared.options.simulate import PolicyOption, ReplayOptions
+from profiles.errors import InputError
+from profiles.records import dataclass
+
+LEVELS = 8
+"""Of a fabric of which nobody says how many it leaves free, as Crux's simulator assumes (section 6.1)."""
+ONLINE: Mapping[str, Mapping[str, PolicyOption]] = {"ours": {"plays": 30, "exact": 300}}
+"""What policies that play cases take for each of many decisions, where nobody says otherwise: their own defaults are
+for a single one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSteering:
+    """A policy by name with its options, and how it is let: `levels` that the fabric leaves free, what a change of a
+    job costs it, and of how many jobs a decision may change anything (None: of all)."""
+
+    name: str
+    options: tuple[tuple[str, PolicyOption], ...] = ()
+    levels: int = LEVELS
+    change_s: float = 0.0
+    change_at_most: int | None = None
+
+    def policy(self) -> NetworkPolicy:
+        """Return the policy. Raise InputError for an option that it has not."""
+        return make_network_policy(self.name, **dict(self.options))
+
+    @property
+    def label(self) -> str:
+        """All of it in a text."""
+        return repr((self.name, self.options, self.levels, self.change_s, self.change_at_most))
+
+    @property
+    def note(self) -> str:
+        """What is said of it beside a run's figures."""
+        given = "".join(f", {name}={value}" for name, value in self.options)
+        most = "" if self.change_at_most is None else f"; of {self.change_at_most} jobs at most a decision"
+        return (
+            f"{self.name} ({self.levels} levels{given}) decides over paths and levels whenever a job comes to"
+            f" the fabric or leaves it; one whose paths or level change while it runs stands still for"
+            f" {self.change_s:g} s{most}"
+        )
+
+
+def network_steering(options: ReplayOptions) -> NetworkSteering | None:
+    """Return who decides on the network; None where nobody does. Raise InputError for a network that there is not, for
+    options that the policy has not, and for those of a policy where there is none."""
+    stated = {
+        "--network-option": options.network_option or None,
+        "--network-levels": options.network_levels,
+        "--network-change-s": options.network_change_s,
+        "--network-change-at-most": options.network_change_at_most,
+    }
+    if options.network in ("none", "fair"):
+        for key, value in stated.items():
+            if value is not None:
+                expected = "--network with a policy that decides: " + ", ".join(sorted(NETWORK_POLICIES))
+                raise InputError(where="simulate", key=key, found=f"--network {options.network}", expected=expected)
+        return None
+    if options.network not in NETWORK_POLICIES:
+        expected = "none, fair, or one of " + ", ".join(sorted(NETWORK_POLICIES))
+        raise InputError(where="simulate", key="--network", found=options.network, expected=expected)
+    given = {**ONLINE.get(options.network, {}), **(options.network_option or {})}
+    steering = NetworkSteering(
+        name=options.network,
+        options=tuple(sorted(given.items())),
+        levels=LEVELS if options.network_levels is None else options.network_levels,
+        change_s=options.network_change_s or 0.0,
+        change_at_most=options.network_change_at_most,
+    )
+    try:
+        steering.policy()
+    except InputError as error:
+        key = error.key.replace("--policy-option", "--network-option") if error.key else "--network-option"
+        raise InputError(where="simulate", key=key, found=error.found, expected=error.expected) from error
+    return steering

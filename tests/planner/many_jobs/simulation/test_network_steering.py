@@ -1,0 +1,269 @@
+"""Policies of the network in a simulation: what they are told, what is in force, what a change costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from estimator.network.fabric import fabric_of
+from planner.contention.policies.catalogue import NETWORK_POLICIES
+from planner.contention.policies.records import Decision, View
+from planner.many_jobs.jobs.records import Job, Workload, grant
+from planner.many_jobs.placers.catalogue import make_placer
+from planner.many_jobs.policies.fcfs import Fcfs
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.network_choice import NetworkSteering
+from planner.many_jobs.simulation.network_steering import SteeredFabric
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.seat_prices import seat_truth
+from planner.many_jobs.simulation.settings import CheckpointFile, Seated, Settings
+from planner.many_jobs.simulation.tables import jobs_csv
+from profiles.errors import InputError
+from profiles.records import replace
+from tests.planner.many_jobs.simulation.test_network_sharing import (
+    ACROSS,
+    BESIDE,
+    GPT,
+    INSIDE,
+    STEADY,
+    THIN,
+    Site,
+    drawn_jobs,
+)
+
+FOUR_WAYS = {"kind": "clos2", "leaves": 2, "spines": 4}
+"""A cable from each of two leaves to each of four spines."""
+BERT = Workload(model="bert-large", global_batch=16)
+
+
+@pytest.fixture(scope="module")
+def thin() -> Site:
+    return Site(THIN)
+
+
+@pytest.fixture(scope="module")
+def wide() -> Site:
+    return Site(FOUR_WAYS)
+
+
+class Levels:
+    """Each job a level by its place in `first`; the paths that are."""
+
+    name = "levels"
+
+    def __init__(self, *first: str) -> None:
+        self.first = first
+        self.seen: list[View] = []
+
+    def decide(self, view: View) -> Decision:
+        self.seen.append(view)
+        levels = tuple(
+            job.own_level
+            if not job.may_change
+            else self.first.index(job.id)
+            if job.id in self.first
+            else len(self.first)
+            for job in view.jobs
+        )
+        order = tuple(sorted(range(len(view.jobs)), key=lambda job: (levels[job], view.jobs[job].id)))
+        return Decision(
+            paths=tuple(job.now for job in view.jobs), levels=levels, offsets_s=(0.0,) * len(view.jobs), order=order
+        )
+
+
+def steered(site: Site, policy: Levels | str, **how: float) -> SteeredFabric:
+    name = policy if isinstance(policy, str) else "ecmp"
+    steering = NetworkSteering(name=name, **how)  # type: ignore[arg-type]
+    own = None if isinstance(policy, str) else policy
+    return SteeredFabric(site.prices, fabric_of(site.cluster), steering=steering, policy=own, player=STEADY)
+
+
+def seated(site: Site, id_: str, pieces: tuple[tuple[int, int], ...], workload: Workload = GPT) -> Seated:
+    known = site.seated(id_, pieces)
+    return replace(known, job=replace(known.job, workload=workload))
+
+
+def test_fair_shares_are_those_of_ecmp(thin: Site) -> None:
+    """Which is `fair` by another name, on the same hashes."""
+    jobs = [seated(thin, "a", ACROSS), seated(thin, "b", BESIDE, BERT)]
+    told = steered(thin, "ecmp").steer(dict(enumerate(jobs)))
+    assert [told.seconds[number] for number in (0, 1)] == pytest.approx(thin.sharing.iterations_s(jobs), rel=1e-6)
+    assert told.pauses_s == {}
+
+
+@pytest.mark.parametrize("name", sorted(NETWORK_POLICIES))
+def test_every_policy_decides_and_nobody_is_faster_than_links_allow(wide: Site, name: str) -> None:
+    sharing = steered(wide, name)
+    jobs = dict(enumerate([seated(wide, "a", ACROSS), seated(wide, "b", BESIDE, BERT), seated(wide, "c", INSIDE)]))
+    told = sharing.steer({0: jobs[0], 1: jobs[1]})
+    assert told.seconds.keys() == {0, 1}
+    for number, seconds in told.seconds.items():
+        one = jobs[number]
+        key = wide.prices.key(one.job.workload, one.grant, one.placement)
+        assert key is not None
+        assert seconds >= wide.prices.at(key, 1.0, one.placement) * (1 - 0.01)
+    assert sharing.policy_name == name
+    assert sharing.decisions == 1
+    assert len(sharing.calls_s) == 1
+    assert sharing.changes == 0
+    if name not in ("cassini", "ours"):  # Those that shift jobs or search need not say the same of what they said.
+        again = sharing.steer({0: jobs[0], 1: jobs[1]})
+        assert again.seconds == told.seconds
+        assert sharing.changes == 0
+
+
+def test_who_goes_first_is_as_if_alone_and_a_change_is_counted_and_paid(thin: Site) -> None:
+    jobs = {3: seated(thin, "a", ACROSS), 7: seated(thin, "b", BESIDE)}
+    policy = Levels("a", "b")
+    sharing = steered(thin, policy, change_s=5.0)
+    alone_s = {number: sharing.iterations_s([one])[0] for number, one in jobs.items()}
+    assert sharing.decisions == 0
+    told = sharing.steer(jobs)
+    assert told.seconds[3] == pytest.approx(alone_s[3], rel=1e-9)
+    assert told.seconds[7] > alone_s[7] * 1.05
+    assert told.pauses_s == {}
+    policy.first = ("b", "a")
+    turned = sharing.steer(jobs)
+    assert turned.seconds[7] == pytest.approx(alone_s[7], rel=1e-9)
+    assert turned.pauses_s == {3: 5.0, 7: 5.0}
+    assert (sharing.decisions, sharing.changes) == (2, 2)
+    assert [job.own_level for job in policy.seen[-1].jobs] == [0, 1]
+    # A job that sits elsewhere begins anew: nothing of it is changed.
+    elsewhere = {3: jobs[3], 7: seated(thin, "b", ((0, 0b1111), (3, 0b1111)))}
+    assert sharing.steer(elsewhere).pauses_s == {}
+    assert sharing.changes == 2
+
+
+def test_no_more_jobs_are_changed_than_said(thin: Site) -> None:
+    """The most important of those that would be; who is new may get anything."""
+    halves = [((0, 0b11), (2, 0b11)), ((0, 0b1100), (2, 0b1100)), ((1, 0b11), (3, 0b11))]
+    jobs = {number: seated(thin, id_, where) for number, (id_, where) in enumerate(zip("abc", halves, strict=True))}
+    policy = Levels("a", "b")
+    sharing = steered(thin, policy, change_at_most=1, change_s=1.0)
+    sharing.steer({0: jobs[0], 1: jobs[1]})
+    policy.first = ("b", "a", "c")
+    told = sharing.steer(jobs)
+    assert told.pauses_s == {1: 1.0}
+    assert sharing.changes == 1
+    assert {job.id: job.may_change for job in policy.seen[-1].jobs} == {"a": False, "b": True, "c": True}
+    assert [row[2] for row in sharing.state()["in_force"]] == [0, 0, 2]
+    assert sharing.decisions == 3
+
+
+def test_what_is_in_force_goes_through_a_checkpoint(wide: Site) -> None:
+    jobs = {0: seated(wide, "a", ACROSS), 1: seated(wide, "b", BESIDE, BERT)}
+    sharing = steered(wide, "crux")
+    told = sharing.steer(jobs)
+    again = steered(wide, "crux")
+    again.restore(sharing.state(), jobs)
+    assert again.state() == sharing.state()
+    assert again.steer(jobs).seconds == told.seconds
+    assert again.changes == sharing.changes
+    broken = sharing.state()
+    broken["in_force"][0][1] = broken["in_force"][0][1][:-1]
+    with pytest.raises(ValueError, match="paths of job number 0"):
+        steered(wide, "crux").restore(broken, jobs)
+
+
+def test_users_levels_follow_their_priorities(thin: Site) -> None:
+    urgent, other = seated(thin, "a", ACROSS), seated(thin, "b", BESIDE)
+    jobs = {
+        0: replace(urgent, job=replace(urgent.job, priority=9)),
+        1: replace(other, job=replace(other.job, priority=2)),
+    }
+    sharing = steered(thin, "static", levels=4)
+    told = sharing.steer(jobs)
+    assert [row[2] for row in sharing.state()["in_force"]] == [0, 1]
+    assert told.seconds[0] == pytest.approx(sharing.iterations_s([urgent])[0], rel=1e-9)
+
+
+def run(site: Site, jobs: list[Job], sharing: SteeredFabric, **more: object) -> Result:
+    told = Settings(
+        truth=seat_truth(site.prices),
+        sharing=sharing,
+        placer=make_placer("random"),
+        slices=True,
+        look_every=1,
+        **more,  # type: ignore[arg-type]
+    )
+    return simulate(jobs, site.cells.pools, site.cells, Fcfs(), settings=told)
+
+
+@pytest.mark.parametrize("name", ["crux", "ours"])
+def test_a_simulation_under_a_policy_can_be_stopped_at_any_time(wide: Site, tmp_path: Path, name: str) -> None:
+    jobs = [replace(job, workload=BERT if number % 2 else GPT) for number, job in enumerate(drawn_jobs(wide.pool, 12))]
+    how = {"change_s": 2.0}
+    result = run(wide, jobs, steered(wide, name, **how))
+    summary = result.summary
+    assert (summary.finished, summary.violations, summary.network_policy) == (12, 0, name)
+    assert summary.network_decisions is not None
+    assert summary.network_changes is not None
+    assert summary.network_changes_device_hours is not None
+    assert (summary.network_changes > 0) == (summary.network_changes_device_hours > 0)
+    assert result.timing.network_decision_p99_s is not None
+    path, stops = tmp_path / "checkpoint.json", 0
+    looks = iter(range(10**9))
+    while True:
+        first = next(looks)
+        try:
+            kept = CheckpointFile(path=path, every_s=1e9, resume=True)
+            again = run(
+                wide,
+                jobs,
+                steered(wide, name, **how),
+                checkpoint=kept,
+                stop=lambda first=first: next(looks) > first + 6,
+            )
+        except KeyboardInterrupt:
+            stops += 1
+            continue
+        break
+    assert stops > 2
+    assert jobs_csv(again) == jobs_csv(result)
+    assert again.summary == summary
+
+
+def test_what_a_change_costs_makes_jobs_longer(thin: Site) -> None:
+    """Two that take turns in being first, each time somebody comes."""
+
+    class Turns(Levels):
+        def decide(self, view: View) -> Decision:
+            self.first = self.first[::-1]
+            return super().decide(view)
+
+    at = grant(thin.name, 16)
+    first = replace(drawn_jobs(thin.pool, 1)[0], id="a", devices=at.devices, workload=GPT, iterations=50, submit_s=0.0)
+    jobs = [first, replace(first, id="b", devices=8, submit_s=5.0), replace(first, id="c", devices=8, submit_s=9.0)]
+    results = [run(thin, jobs, steered(thin, Turns("a", "b"), change_s=cost_s)) for cost_s in (0.0, 30.0)]
+    free, paid = (result.summary for result in results)
+    assert free.network_changes
+    assert free.network_changes_device_hours == 0.0
+    assert paid.network_changes
+    assert paid.network_changes_device_hours
+    assert paid.makespan_s > free.makespan_s + 20
+    assert paid.violations == free.violations == 0
+
+
+def test_options_of_no_policy_and_of_another_are_refused() -> None:
+    from planner.many_jobs.simulation.network_choice import network_steering
+    from planner.shared.options.simulate import SimulateOptions
+
+    def asked(**options: object) -> SimulateOptions:
+        return SimulateOptions(trace=Path("t"), cluster="a40:2x2", **options)  # type: ignore[arg-type]
+
+    assert network_steering(asked(network="fair")) is None
+    ours = network_steering(asked(network="ours", network_levels=3))
+    assert ours is not None
+    assert (ours.levels, ours.policy().name) == (3, "ours")
+    for options, key in (
+        ({"network": "crucks"}, "--network"),
+        ({"network": "fair", "network_levels": 4}, "--network-levels"),
+        ({"network_change_s": 4.0}, "--network-change-s"),
+        ({"network": "crux", "network_option": {"nonsense": 1}}, "--network-option nonsense"),
+        ({"network": "ours", "network_option": {"plays": "many"}}, "--network-option plays"),
+    ):
+        with pytest.raises(InputError) as caught:
+            network_steering(asked(**options))
+        assert caught.value.key == key
+        assert caught.value.where == "simulate"
