@@ -40,7 +40,8 @@ FORWARD = 1 / 3
 
 
 def contender(stay: Stay, fabric: Fabric, seed: int) -> tuple[Contender, float]:
-    """Return a job of the trace as policies see it, hashed by the seed, and the seconds in which it computes."""
+    """Return a job of the trace as policies see it, hashed by the seed, and the seconds in which it computes. Alone it
+    takes what it takes where its own connections do not meet."""
     draw = Random(f"figure 23, {seed}, {stay.job}")
     size = sum(stay.gpus > most for most in SIZES)
     (model,) = draw.choices(list(SHARES), [weights[size] for _, weights in SHARES.values()])
@@ -57,7 +58,8 @@ def contender(stay: Stay, fabric: Fabric, seed: int) -> tuple[Contender, float]:
     span = Span(compute_s=compute_s, exchanges=(reduce,), begins_s=begins_s)
     traffic = Traffic(devices=stay.gpus, spans=(span,), flops=flops * stay.gpus)
     hashed = crc32(f"{seed} {stay.job}".encode())
-    seen = contender_of(stay.job, traffic, stay.seats, fabric, flops=traffic.flops, seed=hashed)
+    alone_s = max(compute_s, begins_s + wire_s)
+    seen = contender_of(stay.job, traffic, stay.seats, fabric, flops=traffic.flops, alone_s=alone_s, seed=hashed)
     return seen.contender, compute_s
 
 

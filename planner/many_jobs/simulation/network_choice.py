@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
+from planner.contention.policies.assembling import assemble_policy
+from planner.contention.policies.catalogue import NETWORK_POLICIES
 from planner.contention.policies.records import NetworkPolicy
 from planner.shared.options.simulate import PolicyOption, ReplayOptions
 from profiles.errors import InputError
@@ -12,7 +13,9 @@ from profiles.records import dataclass
 
 LEVELS = 8
 """Of a fabric of which nobody says how many it leaves free, as Crux's simulator assumes (section 6.1)."""
-ONLINE: Mapping[str, Mapping[str, PolicyOption]] = {"ours": {"plays": 30, "exact": 300}}
+ONLINE: Mapping[str, Mapping[str, PolicyOption]] = {
+    "ours": {"plays": 30, "exact": 300, "axes": False, "offsets": False},
+}
 """What policies that play cases take for each of many decisions, where nobody says otherwise: their own defaults are
 for a single one."""
 
@@ -29,8 +32,9 @@ class NetworkSteering:
     change_at_most: int | None = None
 
     def policy(self) -> NetworkPolicy:
-        """Return the policy. Raise InputError for an option that it has not."""
-        return make_network_policy(self.name, **dict(self.options))
+        """Return the policy, which leaves jobs as they are that may not change. Raise InputError for an option that it
+        has not."""
+        return assemble_policy(self.name, options=dict(self.options))
 
     @property
     def label(self) -> str:
