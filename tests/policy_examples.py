@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.many_jobs.jobs.records import Decision, Grant, Job, NodeView, Pool, Reservation
+from planner.many_jobs.jobs.records import Decision, Grant, Job, NodeView, Pool, Reservation, Use
 from profiles.cluster import SiteLink
 from profiles.network import Network
 from tests.scheduling_examples import FakeCells
@@ -67,6 +67,7 @@ class HandView:
     networks: Mapping[str, Network] = field(default_factory=dict)
     planned: Mapping[str, Job] = field(default_factory=dict)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    uses: Callable[[Job, Grant], Use | None] = lambda _job, _grant: None
 
     @property
     def waiting(self) -> dict[str, HandState]:
@@ -91,6 +92,9 @@ class HandView:
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         best = self.cells.best(job.workload, *grant.parts[0])
         return None if best is None else best.iteration_time_s
+
+    def use(self, job: Job, grant: Grant) -> Use | None:
+        return self.uses(job, grant)
 
     def restart_s(self, job: Job) -> float:
         del job

@@ -46,6 +46,7 @@ def print_run(
         ("the same as K P / (N T)", _sold(summary.device_hours_as_printed, summary.revenue_as_printed)),
         ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
         *_moves(summary),
+        *_turns(result),
         ("node failures", str(summary.node_failures)),
         ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
         ("fairness rho mean, p99, max", _numbers(summary.fairness_mean, summary.fairness_p99, summary.fairness_max)),
@@ -174,6 +175,15 @@ def _moves(summary: Summary) -> list[tuple[str, str]]:
     if not summary.moves:
         return []
     return [("moves, what they cost", f"{summary.moves}, {summary.moves_device_hours:.4g} device-hours")]
+
+
+def _turns(result: Result) -> list[tuple[str, str]]:
+    """None where no two jobs shared devices."""
+    turns = result.turns
+    if turns is None:
+        return []
+    what = f"{turns.jobs} jobs, up to {turns.most_jobs} at once, {turns.device_hours:.4g} device-hours"
+    return [("took turns on devices", f"{what} ({turns.share_of_held:.1%} of those held)")]
 
 
 def _traffic(summary: Summary) -> str:

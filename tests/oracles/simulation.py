@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool, Reservation
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool, Reservation, Use
 from profiles.cluster import SiteLink
 from profiles.network import Network
 
@@ -91,6 +91,10 @@ class NaiveRun:
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         return self.speed(job, grant)
+
+    def use(self, job: Job, grant: Grant) -> Use | None:
+        del job, grant
+        return None
 
     def neighbours(self, id_: str) -> tuple[str, ...]:
         del id_

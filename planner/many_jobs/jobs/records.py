@@ -107,13 +107,15 @@ class Grant:
 
     `planner` names who makes its plan (`planner.many_jobs.scheduling.sites.planners`), over several sites too; empty:
     it runs as a Cell, on one pool. `nodes`: of each pool the nodes, in the order of the ranks, with how many devices of
-    each; empty: who drives the policy places them, outside all reservations.
+    each; empty: who drives the policy places them, outside all reservations. `turns`: jobs whose grants have the same
+    name of turns sit on the same devices and take turns there (`grant_in_turns`); empty: its devices are its own.
     """
 
     parts: tuple[tuple[str, int], ...]
     stages: int | None = None
     planner: str = ""
     nodes: tuple[tuple[str, NodeCounts], ...] = ()
+    turns: str = ""
 
     @property
     def devices(self) -> int:
@@ -129,6 +131,38 @@ def grant(pool: str, devices: int, stages: int | None = None) -> Grant:
 def grant_on(pool: str, nodes: NodeCounts, stages: int | None = None) -> Grant:
     """Return a grant of these devices of these nodes of one pool."""
     return Grant(parts=((pool, sum(count for _, count in nodes)),), stages=stages, nodes=((pool, nodes),))
+
+
+def grant_in_turns(pool: str, devices: int, turns: str, stages: int | None = None) -> Grant:
+    """Return a grant of `devices` on one pool that all jobs share whose grants have this name of turns: of the same
+    pool, with as many devices. The first of them is placed, the others join it and leave it as they come and go."""
+    return Grant(parts=((pool, devices),), stages=stages, turns=turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What an iteration of a job needs of its devices and of the links between them, as far as it is known.
+
+    Alone it takes `iteration_s`. For `compute_s` of that its devices compute (those of the stage that limits the
+    pipeline); the rest it sends, or waits, with idle devices. `hidden_s` it sends behind its own compute.
+    `memory_bytes` is what its fullest device holds, reserves included, of the device's `device_memory_bytes`.
+    """
+
+    iteration_s: float
+    compute_s: float
+    hidden_s: float = 0.0
+    memory_bytes: int = 0
+    device_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.hidden_s <= self.compute_s <= self.iteration_s or self.iteration_s <= 0:
+            stated = f"{self.iteration_s} s of which {self.compute_s} s compute and hide {self.hidden_s} s"
+            raise ValueError(f"an iteration of {stated}; it takes time, computes for some, and hides no more than that")
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds of an iteration in which its devices do not compute."""
+        return self.iteration_s - self.compute_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +306,10 @@ class View(Protocol):
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration of the job really takes under a grant; None where it does not fit."""
+
+    def use(self, job: Job, grant: Grant) -> Use | None:
+        """What an iteration of the job's Cell needs under a grant; None where that is not known: such a job takes no
+        turns with others."""
 
     def restart_s(self, job: Job) -> float:
         """What a change of grant, or coming back, costs the job."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planner.many_jobs.jobs.records import NodeCounts
 from planner.many_jobs.placers.records import FreeNodes, Request
 
@@ -16,19 +18,24 @@ class HiveDCells:
 
     def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
         """As `Placer`."""
-        free = list(nodes.free)
-        taken: dict[int, int] = {}
-        cells = _cells(request.devices, request.size)
-        while cells:
-            cell = cells.pop(0)
-            enough = [node for node, count in enumerate(free) if count >= cell]
-            if not enough:
-                cells = sorted([*cells, cell // 2, cell - cell // 2], reverse=True)
-                continue
-            node = min(enough, key=lambda node: (_largest_cell(free[node]), node not in taken, free[node], node))
-            free[node] -= cell
-            taken[node] = taken.get(node, 0) + cell
-        return tuple(taken.items())
+        return place_cells(nodes.free, request.devices, request.size)
+
+
+def place_cells(free: Sequence[int], devices: int, size: int) -> NodeCounts:
+    """Return nodes of `size` with how many of their `free` devices, `devices` in all; so many are free."""
+    left = list(free)
+    taken: dict[int, int] = {}
+    cells = _cells(devices, size)
+    while cells:
+        cell = cells.pop(0)
+        enough = [node for node, count in enumerate(left) if count >= cell]
+        if not enough:
+            cells = sorted([*cells, cell // 2, cell - cell // 2], reverse=True)
+            continue
+        node = min(enough, key=lambda node: (_largest_cell(left[node]), node not in taken, left[node], node))
+        left[node] -= cell
+        taken[node] = taken.get(node, 0) + cell
+    return tuple(taken.items())
 
 
 def _cells(devices: int, size: int) -> list[int]:

@@ -20,6 +20,7 @@ from planner.many_jobs.simulation.checkpoint import read_column, write_column
 from planner.many_jobs.simulation.result import Result, Summary, Timing
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.simulation.totals import JobTable
+from planner.many_jobs.simulation.turn_groups import TurnsTaken
 from profiles.errors import InputError
 
 
@@ -81,6 +82,7 @@ def _values(result: Result) -> dict[str, Any]:
         "slices": json.dumps(list(result.slices)),
         "moves": list(result.moves),
         "granted": sorted(result.granted),
+        "turns": None if result.turns is None else asdict(result.turns),
     }
 
 
@@ -106,4 +108,5 @@ def _result(values: Mapping[str, Any], jobs: Sequence[Job]) -> Result:
         slices=[tuple(row) for row in json.loads(values["slices"])],
         moves=TypeAdapter(list[tuple[int, float, float]]).validate_python(values["moves"]),
         granted=granted.validate_python(values["granted"]),
+        turns=TypeAdapter(TurnsTaken | None).validate_python(values["turns"]),
     )

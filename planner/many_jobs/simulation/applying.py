@@ -15,6 +15,7 @@ from planner.many_jobs.simulation.seat_costs import count_seats, network_budget
 from planner.many_jobs.simulation.settings import NetworkShares
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
+from planner.many_jobs.simulation.turns import check_turns, part_of_devices, turn_speeds, turnover
 from planner.many_jobs.simulation.zones import (
     check_named,
     check_nodes,
@@ -35,9 +36,11 @@ def apply_decision(run: RunState, decision: Decision) -> bool:
     dropped = _read_dropped(run, decision, stops) if decision.dropped else {}
     if not stops and not changes and not dropped and not decision.reservations:
         return False
-    _check_devices(run, stops, changes)
+    check_turns(run, stops, changes)
+    giving, taking = turnover(run, stops, changes)
+    _check_devices(run, giving, taking)
     zones_after(run, decision, (state.job.id for state, _ in changes), dropped)
-    check_nodes(run, stops, changes)
+    check_nodes(run, giving, taking)
     for state in stops:
         stop(run, state)
         if state.job.id not in dropped:
@@ -94,7 +97,7 @@ def _read_dropped(run: RunState, decision: Decision, stops: list[ActiveJob]) -> 
 def _same(run: RunState, state: ActiveJob, grant: Grant) -> bool:
     """Whether the grant is what the job has: the same devices, and stages that come to the same."""
     have = state.grant
-    if have is None or have.parts != grant.parts or have.planner != grant.planner:
+    if have is None or (have.parts, have.planner, have.turns) != (grant.parts, grant.planner, grant.turns):
         return False
     if grant.nodes and not sits_on(state, grant):
         return False
@@ -121,18 +124,17 @@ def _check_grant(run: RunState, state: ActiveJob, grant: Grant) -> None:
         raise run.error(id_, f"a grant of {describe(grant)}", "one where the job fits")
 
 
-def _check_devices(run: RunState, stops: list[ActiveJob], changes: list[Change]) -> None:
+def _check_devices(run: RunState, giving: list[ActiveJob], taking: list[Change]) -> None:
     need: dict[str, int] = {}
-    for state in (*stops, *(state for state, _ in changes)):
-        if state.grant is not None:
-            for pool, count in state.grant.parts:
-                need[pool] = need.get(pool, 0) - count
-    for _, grant in changes:
+    for state in giving:
+        for pool, count in () if state.grant is None else state.grant.parts:
+            need[pool] = need.get(pool, 0) - count
+    for _, grant in taking:
         for pool, count in grant.parts:
             need[pool] = need.get(pool, 0) + count
     for pool, more in need.items():
         if more > run.free[pool]:
-            names = [state.job.id for state, grant in changes if any(part[0] == pool for part in grant.parts)]
+            names = [state.job.id for state, grant in taking if any(part[0] == pool for part in grant.parts)]
             shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
             raise run.error(
                 None,
@@ -143,14 +145,16 @@ def _check_devices(run: RunState, stops: list[ActiveJob], changes: list[Change])
 
 def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Pieces]:
     """Take from a running job what it does not keep under its new grant (`kept_pieces`); returns what it keeps."""
-    _close(run, state)
+    comes_free = _close(run, state)
     del run.running[state.job.id]
     kept = kept_pieces(state, grant)
+    if not comes_free:
+        return kept
     for pool, pieces in state.placement.items():
         rest = given_back(pieces, kept.get(pool, ()))
         run.nodes[pool].give(rest)
         run.free[pool] += sum(mask.bit_count() for _, mask in rest)
-    run.totals.held -= state.held
+    run.totals.held -= state.grant.devices if state.grant else 0
     return kept
 
 
@@ -158,7 +162,11 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     """Place the job under its new grant and let it run; or leave it waiting, where the rule of placement says so."""
     placement: dict[str, Pieces] = {}
     named = dict(grant.nodes)
+    others = run.turns.groups.get(grant.turns)
     for pool, count in grant.parts:
+        if others:
+            placement[pool] = others[0].placement[pool]
+            continue
         if kept and pool in kept:
             placement[pool] = kept[pool]
             continue
@@ -177,11 +185,11 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
 def run_on(run: RunState, state: ActiveJob, grant: Grant, placement: Mapping[str, Pieces]) -> None:
     """Let a job that is in no list run under the grant on these devices, which are taken: at once if it never ran, else
     after a restart."""
-    now_s, job, held = run.clock.now_s, state.job, grant.devices
+    now_s, job = run.clock.now_s, state.job
     iteration_s = run.iteration_s(job, grant, placement)
     if iteration_s is None:
         raise run.error(job.id, f"a grant of {describe(grant)}", "one where the job fits on the nodes that it got")
-    state.grant, state.granted_s, state.placement, state.held = grant, now_s, placement, held
+    state.grant, state.granted_s, state.placement, state.held = grant, now_s, placement, grant.devices
     state.iteration_time_s, state.relative_rate = iteration_s, state.reference_s / iteration_s
     state.version += 1
     state.since_s = state.progress_from_s = now_s
@@ -195,18 +203,45 @@ def run_on(run: RunState, state: ActiveJob, grant: Grant, placement: Mapping[str
     run.running[job.id] = state
     run.granted.add(grant.parts)
     _count_start(run, state)
+    run.totals.held += 0 if run.turns.groups.get(grant.turns) else grant.devices
     state.alone_s = iteration_s
-    if run.shared is not None:
-        run.shared.enter(state, grant)
-        state.alone_s = run.shared.alone_s(state)
-    if run.settings.placer is not None:
-        run.sitting.enter(state)
-    run.totals.held += held
+    sit_down(run, state, grant)
     if state.progress_from_s > now_s:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     else:
         produce(run, state)
     expect_end(run, state)
+
+
+def sit_down(run: RunState, state: ActiveJob, grant: Grant) -> None:
+    """Let a job that is placed, and whose time alone there is known, share from now on what it shares with others."""
+    mates = run.turns.groups.get(grant.turns, [])
+    if run.shared is not None and mates:
+        run.shared.leave(mates)
+    if grant.turns:
+        run.turns.enter(state, grant.turns)
+        mates = run.turns.groups[grant.turns]
+    if run.shared is not None:
+        run.shared.enter(mates or [state])
+        state.alone_s = run.shared.alone_s(state)
+    if run.settings.placer is not None:
+        run.sitting.enter(mates or [state])
+
+
+def _get_up(run: RunState, state: ActiveJob) -> bool:
+    """Let a job share nothing any more; return whether its devices come free, as nobody else takes turns there."""
+    mates = list(run.turns.mates(state))
+    if run.shared is not None:
+        run.shared.leave(mates)
+    if run.settings.placer is not None:
+        run.sitting.leave(mates)
+    comes_free = run.turns.leave(state)
+    mates.remove(state)
+    if mates and run.shared is not None:
+        run.shared.enter(mates)
+    if mates and run.settings.placer is not None:
+        run.sitting.enter(mates)
+    return comes_free
 
 
 def _count_start(run: RunState, state: ActiveJob) -> None:
@@ -243,7 +278,7 @@ def _take(run: RunState, state: ActiveJob, grant: Grant, pool: str, count: int, 
         run.view.networks[pool],
         price=price if alone and told else no_price,
         budget=partial(network_budget, run, state, grant) if known else None,
-        may_wait=may_wait and alone and first,
+        may_wait=may_wait and alone and first and not grant.turns,
     )
 
 
@@ -254,21 +289,27 @@ def expect_end(run: RunState, state: ActiveJob) -> None:
 
 
 def reprice(run: RunState) -> None:
-    """Let every job whose neighbours came or went go on at its new speed, at once or when its connections are open
-    anew."""
-    if run.shared is None or not run.shared.changed:
+    """Let every job whose neighbours came or went, on the network or on its own devices, go on at its new speed: at
+    once, or when its connections are open anew."""
+    if not (run.turns.changed or (run.shared is not None and run.shared.changed)):
         return
-    for state, iteration_s, pause_s in run.shared.beside_others():
+    speeds = [] if run.shared is None else list(run.shared.beside_others())
+    if run.turns.changed:
+        told = {state.index for state, *_ in speeds}
+        speeds += ((state, iteration_s, 0.0) for state, iteration_s in turn_speeds(run, told))
+    for state, iteration_s, pause_s in speeds:
         if not (isfinite(iteration_s) and iteration_s > 0):
             raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
         # Who is restarting has no connections yet.
         pause_s = pause_s if state.producing else 0.0
-        if iteration_s == state.iteration_time_s and not pause_s:
+        held = part_of_devices(run, state)
+        if iteration_s == state.iteration_time_s and held == state.held and not pause_s:
             continue
         if state.producing:
             run.totals.pause(state.relative_rate)
         count_seats(run, state)
         state.change_speed(iteration_s)
+        state.held = held
         if pause_s:
             state.producing = False
             state.progress_from_s += pause_s
@@ -286,12 +327,9 @@ def produce(run: RunState, state: ActiveJob) -> None:
     run.totals.produce(state.relative_rate)
 
 
-def _close(run: RunState, state: ActiveJob) -> None:
-    """Bring a running job's figures to now, as its grant ends."""
-    if run.shared is not None:
-        run.shared.leave(state)
-    if run.settings.placer is not None:
-        run.sitting.leave(state)
+def _close(run: RunState, state: ActiveJob) -> bool:
+    """Bring a running job's figures to now, as its grant ends; return whether its devices come free."""
+    comes_free = _get_up(run, state)
     if run.settings.slices:
         keep_slices(run, state)
     if state.producing:
@@ -299,6 +337,7 @@ def _close(run: RunState, state: ActiveJob) -> None:
         run.totals.pause(state.relative_rate)
     count_seats(run, state)
     state.settle()
+    return comes_free
 
 
 def keep_slices(run: RunState, state: ActiveJob) -> None:
@@ -311,14 +350,14 @@ def keep_slices(run: RunState, state: ActiveJob) -> None:
 
 def stop(run: RunState, state: ActiveJob) -> None:
     """Take all devices from a running job. It is in no list until it waits or ends."""
-    _close(run, state)
+    comes_free = _close(run, state)
     del run.running[state.job.id]
-    for pool, pieces in state.placement.items():
-        run.nodes[pool].give(pieces)
-    if state.grant is not None:
+    if comes_free and state.grant is not None:
+        for pool, pieces in state.placement.items():
+            run.nodes[pool].give(pieces)
         for pool, count in state.grant.parts:
             run.free[pool] += count
-    run.totals.held -= state.held
+        run.totals.held -= state.grant.devices
     state.grant = state.granted_s = None
     state.placement, state.held = {}, 0
     state.version += 1

@@ -27,20 +27,22 @@ class Sitting:
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], dict[int, tuple[float, int]]] = {}
 
-    def enter(self, state: ActiveJob) -> None:
-        """The job sits where it does from now on."""
-        end_s = predicted_end_s(state, state.granted_s or 0.0, state.began_with)
-        if end_s is None:
+    def enter(self, states: Sequence[ActiveJob]) -> None:
+        """The job sits where it does from now on, or the jobs do that take turns there: their devices come free with
+        the last of them."""
+        ends_s = [predicted_end_s(state, state.granted_s or 0.0, state.began_with) for state in states]
+        known = [end_s for end_s in ends_s if end_s is not None]
+        if len(known) < len(ends_s):
             return
-        for pool, pieces in state.placement.items():
+        for pool, pieces in states[0].placement.items():
             for node, mask in pieces:
-                self.ends.setdefault((pool, node), {})[state.index] = end_s, mask.bit_count()
+                self.ends.setdefault((pool, node), {})[states[0].index] = max(known), mask.bit_count()
 
-    def leave(self, state: ActiveJob) -> None:
-        """It does no more."""
-        for pool, pieces in state.placement.items():
+    def leave(self, states: Sequence[ActiveJob]) -> None:
+        """They do no more."""
+        for pool, pieces in states[0].placement.items():
             for node, _ in pieces:
-                self.ends.get((pool, node), {}).pop(state.index, None)
+                self.ends.get((pool, node), {}).pop(states[0].index, None)
 
 
 def predicted_end_s(state: ActiveJob, from_s: float, iterations: float) -> float | None:

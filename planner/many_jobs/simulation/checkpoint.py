@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from planner.many_jobs.jobs.records import Grant, Reservation
-from planner.many_jobs.simulation.applying import expect_end
+from planner.many_jobs.simulation.applying import expect_end, sit_down
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import FAIL, REPAIR, RESTARTED, RunState
 from planner.many_jobs.simulation.settings import Steering
@@ -125,6 +125,7 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "sent_up": [[*key, _or_none(sent)] for key, sent in run.sent_up.items()],
         "reservations": [asdict(zone) for zone in run.reservations.values()],
         "policy": run.policy.state(),
+        **({"turns": run.turns.counted()} if run.turns.sharers else {}),
         **({"network": sharing.state()} if isinstance(sharing := run.settings.sharing, Steering) else {}),
     }
 
@@ -144,12 +145,20 @@ def _write_state(state: ActiveJob) -> dict[str, Any]:
     grant = state.grant
     return {
         "job": state.index,
-        "grant": None if grant is None else asdict(grant),
+        "grant": None if grant is None else _write_grant(grant),
         "placement": dict(state.placement),
         **{name: getattr(state, name) for name in _STATE_FIELDS},
         "predicted_interval_s": state.predicted_interval_s
         and [None if math.isinf(time_s) else time_s for time_s in state.predicted_interval_s],
     }
+
+
+def _write_grant(grant: Grant) -> dict[str, Any]:
+    """Files of runs without turns are what they were before there were any."""
+    written = asdict(grant)
+    if not grant.turns:
+        del written["turns"]
+    return written
 
 
 def write_column(values: array[Any] | bytearray) -> str:
@@ -252,6 +261,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
         run.running[state.job.id] = state
         _hold(run, state)
     run.count_nodes()
+    run.turns.restore(document.get("turns"))
     if run.shared is not None:
         run.shared.changed.clear()
         if isinstance(run.shared.sharing, Steering):
@@ -281,19 +291,21 @@ def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
 
 
 def _hold(run: RunState, state: ActiveJob) -> None:
-    """What a running job holds, and when it ends."""
-    for pool, pieces in state.placement.items():
+    """What a running job holds, and when it ends. Devices on which several take turns are held once."""
+    grant = state.grant
+    if grant is None:
+        raise ValueError(f"job {state.job.id} runs without a grant")
+    for pool, pieces in state.placement.items() if grant.turns not in run.turns.groups else ():
         run.nodes[pool].hold(pieces)
         run.free[pool] -= sum(mask.bit_count() for _, mask in pieces)
     if not state.producing:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     expect_end(run, state)
     state.alone_s = state.iteration_time_s
-    if run.shared is not None and state.grant is not None:
-        run.shared.enter(state, state.grant)
-        state.alone_s = run.shared.alone_s(state)
-    if run.settings.placer is not None:
-        run.sitting.enter(state)
+    if grant.turns:
+        alone_s = run.iteration_s(state.job, grant, state.placement)
+        state.alone_s = state.iteration_time_s if alone_s is None else alone_s
+    sit_down(run, state, grant)
 
 
 def _teach(run: RunState) -> None:

@@ -32,6 +32,7 @@ from planner.many_jobs.simulation.seat_costs import count_seats
 from planner.many_jobs.simulation.settings import IntervalPredictor, Settings
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import UNFINISHED
+from planner.many_jobs.simulation.turns import count_violations
 from planner.many_jobs.simulation.zones import next_in_calendar_s, turn_calendar, withdraw
 from profiles.errors import InputError
 
@@ -311,9 +312,11 @@ def _close_books(run: RunState, cut: bool) -> None:
 
 def _check_books(run: RunState) -> None:
     totals = run.totals
+    totals.violations += count_violations(run)
+    holders = [state for state in run.running.values() if run.turns.mates(state)[0] is state]
     for pool, nodes in run.nodes.items():
         totals.violations += nodes.violations
-        held = sum(count for state in run.running.values() for name, count in state_parts(state) if name == pool)
+        held = sum(count for state in holders for name, count in state_parts(state) if name == pool)
         totals.violations += run.free[pool] != sum(nodes.counts)
         totals.violations += run.free[pool] + held != run.pools[pool].devices
     totals.violations += len(run.ended) + len(run.given_up) != len(run.jobs)

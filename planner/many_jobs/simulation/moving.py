@@ -82,13 +82,13 @@ def _move_in(run: RunState, pool: str, known: Mapping[int, tuple[float | None, S
 
 
 def _may_move(state: ActiveJob, pool: str) -> bool:
-    """Whether the job sits on that pool alone, on nodes that no policy named, and works."""
+    """Whether the job sits on that pool alone, on devices of its own that no policy named, and works."""
     grant = state.grant
     return (
         grant is not None
         and len(grant.parts) == 1
         and grant.parts[0][0] == pool
-        and not grant.nodes
+        and not (grant.nodes or grant.turns)
         and (state.producing)
     )
 
@@ -99,7 +99,7 @@ def _seated(run: RunState, state: ActiveJob, pool: str) -> Seated:
     return Seated(
         job=state.job,
         seats=tuple((node, mask.bit_count()) for node, mask in state.placement[pool]),
-        devices=state.held,
+        devices=state.grant.devices,
         from_s=state.began_s,
         end_s=predicted_end_s(state, state.granted_s or 0.0, state.began_with),
         restart_s=restart_s(run.settings, state.job),
@@ -155,7 +155,7 @@ def _checked(
         for node, mask in state.placement[pool]:
             left[node] += 0 if node in barred else mask.bit_count()
     for state, seats in moves:
-        wrong = wrong_seats(seats, left, state.held)
+        wrong = wrong_seats(seats, left, sum(_counts(state, pool).values()))
         if wrong is not None:
             raise _error(run, state.job.id, *wrong)
         for node, count in seats:

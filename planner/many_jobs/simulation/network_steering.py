@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 from estimator.network.fabric import Fabric
 from estimator.network.player.packing import Packed, pack
@@ -24,8 +23,9 @@ from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.viewing import contender_of, playing_under
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.network_choice import NetworkSteering
-from planner.many_jobs.simulation.network_sharing import MOST_STATES, SharedFabric, Standing, grant_of
+from planner.many_jobs.simulation.network_sharing import MOST_STATES, SharedFabric, Standing, each_of, grant_of
 from planner.many_jobs.simulation.network_traffic import fewer_steps, seats_of
+from planner.many_jobs.simulation.network_turns import contender_in_turns
 from planner.many_jobs.simulation.seat_prices import SeatPrices
 from planner.many_jobs.simulation.settings import Placement, Seated, Steered
 from profiles.errors import InputError
@@ -89,7 +89,11 @@ class SteeredFabric(SharedFabric):
     def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
         """The links that the job's connections may pass, whichever path they get."""
         standing = self._standing(job, grant, placement)
-        seen = None if standing is None else self._seen(standing)
+        return {} if standing is None else self.links_of(standing)
+
+    def links_of(self, standing: Standing) -> Mapping[str, int]:
+        """The same of a job, or of those who take turns."""
+        seen = self._seen(standing)
         if seen is None:
             return {}
         return {f"link {link}": 1 for options in seen.paths for path in options for link, _ in path}
@@ -97,7 +101,7 @@ class SteeredFabric(SharedFabric):
     def iterations_s(self, together: Sequence[Seated]) -> Sequence[float]:
         """Seconds of an iteration of a job that is alone, as the policy has it then."""
         (one,) = together
-        standing = self._standing(one.job, one.grant, one.placement)
+        standing = self.standing_of(one)
         assert standing is not None, "a job that sends nothing shares nothing"
         return [self._alone(standing, self._own_level(one.job))]
 
@@ -156,7 +160,7 @@ class SteeredFabric(SharedFabric):
 
     def _on_network(self, running: Mapping[int, Seated]) -> Iterator[tuple[int, Standing]]:
         for number, seated in running.items():
-            standing = self._standing(seated.job, seated.grant, seated.placement)
+            standing = self.standing_of(seated)
             if standing is not None and self._seen(standing) is not None:
                 yield number, standing
 
@@ -209,23 +213,29 @@ class SteeredFabric(SharedFabric):
         return changed
 
     def _see(self, standing: Standing) -> Contender | None:
-        """The job as policies see it, on the paths that hashes choose; None where it sends nothing."""
-        workload, pool, pieces, _ = standing
+        """The job, or those who take turns, as policies see it, on the paths that hashes choose; None where it sends
+        nothing."""
+        each = each_of(standing)
+        seen = [(own, self._see_alone(own, turn)) for turn, own in enumerate(each)]
+        known = [(own, contender) for own, contender in seen if contender is not None]
+        if not known:
+            return None
+        contender = known[0][1]
+        if len(known) > 1:
+            contender = contender_in_turns([its for _, its in known], [self.compute_s(own) for own, _ in known])
+        # What no link holds back: the hashed paths of a job may hold each other, others need not.
+        return replace(contender, alone_s=pack(Playing(steps=contender.steps)).lasts_s)
+
+    def _see_alone(self, standing: Standing, turn: int) -> Contender | None:
+        workload, pool, pieces, *_ = standing
         grant, placement = grant_of(standing)
         key, sent = self.prices.key(workload, grant, placement), self._sent(workload, grant, placement)
         if key is None or sent is None:
             return None
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
-        # Jobs that share a NIC have other queue pairs on it, whoever they are.
-        seed = crc32(repr((self.seed, pool, pieces)).encode())
-        seen = contender_of(
-            "", sent.traffic, seats, self.fabric, flops=sent.work.flops, alone_s=1.0, seed=seed
-        ).contender
-        if not seen.paths:
-            return None
-        steps = fewer_steps(seen.steps)
-        # What no link holds back: the hashed paths of a job may hold each other, others need not.
-        return replace(seen, steps=steps, alone_s=pack(Playing(steps=steps)).lasts_s)
+        seed, flops = self.port_seed(standing, turn), sent.work.flops
+        seen = contender_of("", sent.traffic, seats, self.fabric, flops=flops, alone_s=1.0, seed=seed).contender
+        return replace(seen, steps=fewer_steps(seen.steps)) if seen.paths else None
 
     def _play_alone(self, standing: Standing, own_level: int) -> float:
         seen = self._seen(standing)

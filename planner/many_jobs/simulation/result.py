@@ -14,6 +14,7 @@ from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.seat_costs import uplink_loads
 from planner.many_jobs.simulation.settings import KnowsWork, Steering
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable, Totals
+from planner.many_jobs.simulation.turn_groups import TurnsTaken
 from profiles.records import dataclass
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Summary:
 class Result:
     """A run: `summary`, what became of each of `jobs` (in order of submission; `table` by the same numbers), why some
     did not finish (by number), where they were kept the series over time and the slices of the timeline, the moves, and
-    the parts of all grants."""
+    the parts of all grants. `turns`: how much jobs took turns on the same devices (None: none did)."""
 
     summary: Summary
     timing: Timing
@@ -155,6 +156,7 @@ class Result:
     slices: Sequence[Slice]
     moves: Sequence[Moved]
     granted: frozenset[tuple[tuple[str, int], ...]]
+    turns: TurnsTaken | None = None
 
     @property
     def unfinished(self) -> dict[str, str]:
@@ -207,6 +209,7 @@ def make_result(run: RunState) -> Result:
         slices=run.slices,
         moves=run.moves,
         granted=frozenset(run.granted),
+        turns=run.turns.taken(run.totals.now_s, run.totals.held_s),
     )
 
 
@@ -380,6 +383,7 @@ def summary_json(result: Result) -> dict[str, Any]:
     """The object that `cellplan simulate --json` prints."""
     return {
         **asdict(result.summary),
+        **({} if result.turns is None else {"turns": asdict(result.turns)}),
         "reasons": result.unfinished,
         "timing": asdict(result.timing),
     }

@@ -14,6 +14,7 @@ from planner.many_jobs.placers.catalogue import BEST_FIT, PLACERS, make_placer
 from planner.many_jobs.policies.user_policy import Makers, try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pool_prices
+from planner.many_jobs.scheduling.cell_use import uses_of_cells
 from planner.many_jobs.scheduling.measured import cells_on
 from planner.many_jobs.scheduling.pool_networks import pool_networks
 from planner.many_jobs.simulation.apart import simulate_apart
@@ -46,6 +47,7 @@ SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
     " doubled, or as some job got in this run; JCT and makespan are compared over the jobs that finished"
 )
+NO_BOUND = "no bound: it holds for grants of devices of one's own on one pool, and this run had others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     notes = [*inputs.notes, *priced, restart]
     bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
     if options.bound:
-        notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
+        notes.append(SCOPE if bounds else NO_BOUND)
     return Simulated(
         result=result,
         notes=tuple(notes),
@@ -165,10 +167,10 @@ def _label(options: ReplayOptions, given: Mapping[str, object], placing: Mapping
 
 
 def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
-    """What no policy can beat on the jobs of this run, None where it joined pools: of the jobs that finished the least
-    mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where some did not
-    finish, and else to the last job's end."""
-    if any(len(parts) > 1 for parts in result.granted):
+    """What no policy can beat on the jobs of this run, None where it joined pools or jobs took turns: of the jobs that
+    finished the least mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where
+    some did not finish, and else to the last job's end."""
+    if any(len(parts) > 1 for parts in result.granted) or result.turns is not None:
         return None
 
     def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
@@ -295,6 +297,7 @@ def run_request(
     settings = Settings(
         truth=times.truth,
         seat_times=times.seat_times,
+        uses=uses_of_cells(inputs.cells),
         sharing=times.sharing,
         site_links=times.site_links,
         networks=pool_networks(inputs.cells.cluster, inputs.pools),

@@ -6,6 +6,7 @@ import math
 import time
 from array import array
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from math import isfinite, isqrt
 from traceback import extract_tb
@@ -20,6 +21,7 @@ from planner.many_jobs.jobs.records import (
     Policy,
     Pool,
     Reservation,
+    Use,
 )
 from planner.many_jobs.placers.moves import Seated
 from planner.many_jobs.simulation.asking_placers import Sitting
@@ -29,6 +31,7 @@ from planner.many_jobs.simulation.sharing import Shared
 from planner.many_jobs.simulation.states import ActiveJob, Clock
 from planner.many_jobs.simulation.totals import SERIES, JobTable, Totals
 from planner.many_jobs.simulation.truth import cells_truth
+from planner.many_jobs.simulation.turn_groups import Turns, interleaved
 from profiles.cluster import SiteLink
 from profiles.errors import InputError, MachineError
 from profiles.network import PLAIN, Network
@@ -60,7 +63,8 @@ class RunState:
         self.nodes = {name: PoolNodes(pool.nodes, pool.devices_per_node) for name, pool in pools.items()}
         self.free = {name: pool.devices for name, pool in pools.items()}
         self.truth: Truth = settings.truth or cells_truth(cells)
-        self.shared = None if settings.sharing is None else Shared(settings.sharing)
+        self.turns = Turns()
+        self.shared = None if settings.sharing is None else Shared(settings.sharing, partial(interleaved, self.use))
         self.sitting = Sitting()
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()
@@ -164,6 +168,10 @@ class RunState:
             raise self.error(job.id, f"{seconds} s for an iteration on {describe(grant)}", "a finite time above 0")
         return seconds
 
+    def use(self, job: Job, grant: Grant) -> Use | None:
+        """What an iteration of the job's Cell needs; None where nobody knows."""
+        return None if self.settings.uses is None else self.settings.uses(job, grant)
+
     def error(self, job: str | None, decided: str, expected: str) -> PolicyError:
         """A PolicyError that says who, when and which job."""
         about = "" if job is None else f", job {job}"
@@ -219,11 +227,18 @@ class RunView:
     def neighbours(self, id_: str) -> Collection[str]:
         """Ids of the running jobs that share something with this one."""
         state, shared = self._run.running.get(id_), self._run.shared
-        return () if state is None or shared is None else shared.neighbours(state.index)
+        if state is None:
+            return ()
+        mates = tuple(mate.job.id for mate in self._run.turns.mates(state) if mate is not state)
+        return mates if shared is None else mates + shared.neighbours(state.index)
 
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration really takes, on whatever nodes the job may get."""
         return self._run.iteration_s(job, grant, None)
+
+    def use(self, job: Job, grant: Grant) -> Use | None:
+        """What an iteration of the job's Cell needs of devices and links."""
+        return self._run.use(job, grant)
 
     def restart_s(self, job: Job) -> float:
         """One figure for all policies."""
@@ -260,4 +275,6 @@ def describe(grant: Grant) -> str:
     parts = " + ".join(f"{count} of {pool}" for pool, count in grant.parts)
     if grant.planner:
         parts += f" by {grant.planner}"
-    return parts if grant.stages is None else f"{parts} in {grant.stages} stages"
+    if grant.stages is not None:
+        parts += f" in {grant.stages} stages"
+    return f"{parts}, in turns {grant.turns!r}" if grant.turns else parts

@@ -31,6 +31,7 @@ def count_seats(run: RunState, state: ActiveJob) -> None:
     table, number, prices = run.table, state.index, run.settings.prices
     if prices and state.grant is not None:
         an_hour = sum(count * prices.get(pool, math.nan) for pool, count in state.grant.parts)
+        an_hour *= state.held / state.grant.devices
         table.revenue[number] += an_hour * (run.clock.now_s - state.since_s) / 3600
     iterations = state.unsettled_iterations
     if iterations > 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from estimator.communication.phases import Algorithm
-from planner.many_jobs.jobs.records import Grant, Job
+from planner.many_jobs.jobs.records import Grant, Job, Use
 from planner.many_jobs.placers.records import Available, Placer
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
@@ -27,15 +27,21 @@ Truth = Callable[[Job, Grant, Placement | None], float | None]
 it may get. It must be a function of its arguments alone."""
 
 
+Uses = Callable[[Job, Grant], Use | None]
+"""What an iteration of the job needs of its devices and links; None where that is not known. A function of its
+arguments alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seated:
     """A running job with its grant, where it sits, and what it shares there: names of things that others may use too,
-    each with how much of it."""
+    each with how much of it. `mates`: who else takes turns on its devices; `uses` is then what all of them use."""
 
     job: Job
     grant: Grant
     placement: Placement
     uses: Mapping[str, int]
+    mates: tuple[Seated, ...] = ()
 
 
 class Sharing(Protocol):
@@ -84,6 +90,15 @@ class Steering(Protocol):
     def restore(self, state: Mapping[str, Any], running: Mapping[int, Seated]) -> None:
         """Go on from `state`, with these jobs running. Raise KeyError, TypeError, ValueError or IndexError for what is
         none."""
+
+
+@runtime_checkable
+class SharedInTurns(Protocol):
+    """A `Sharing` that knows jobs that take turns on the same devices (`Seated.mates`): of these its `iterations_s`
+    says the seconds of a round, in which each of them makes an iteration."""
+
+    def uses_in_turns(self, mates: Sequence[Seated]) -> Mapping[str, int]:
+        """How much jobs that take turns use of what, by name."""
 
 
 @runtime_checkable
@@ -158,7 +173,8 @@ class Settings:
     Cells' own times, on one pool. `site_links` are those between the pools' sites and `networks` the trees above the
     nodes of pools, for policies to see. `placer` says which devices a job gets whose grant names no nodes (None: best-
     fit, see `planner.many_jobs.simulation.placing`), and `seat_times` what it is told that an iteration takes where
-    (None: nothing). `defragment_s`: at the multiples of so many seconds the placer may move running jobs, each of which
+    (None: nothing). `uses` says what jobs need that take turns on the same devices (None: nobody knows, and none does).
+    `defragment_s`: at the multiples of so many seconds the placer may move running jobs, each of which
     restarts (None: never). `uplinks` are those above the nodes of pools, whose load is counted. `sharing` None: jobs do
     not slow each other; else `truth` is what policies are told, and `sharing` what is so. `prices` of a device's hour
     are by pool, and `all_reduce` is the algorithm by whose flows gradients are counted between nodes: neither changes
@@ -180,6 +196,7 @@ class Settings:
     uplinks: Mapping[str, tuple[PartLevel, ...]] = field(default_factory=dict)
     placer: Placer | None = None
     seat_times: Truth | None = None
+    uses: Uses | None = None
     defragment_s: float | None = None
     sharing: Sharing | None = None
     prices: Mapping[str, float] = field(default_factory=dict)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from planner.many_jobs.jobs.records import Grant, Job
-from planner.many_jobs.simulation.settings import Placement, Seated, Sharing, Steering
+from planner.many_jobs.simulation.settings import Placement, Seated, SharedInTurns, Sharing, Steering
 from planner.many_jobs.simulation.states import ActiveJob
 
 
@@ -35,47 +36,77 @@ class SharedAmounts(ABC):
         return [self.beside_s(each, in_use) for each in together]
 
 
+InTurns = Callable[[Sequence[ActiveJob], Sequence[float]], float]
+"""Seconds of a round of jobs that take turns, of each of which is known what an iteration would take without them."""
+
+
 class Shared:
-    """What is in use now, and by whom."""
+    """What is in use now, and by whom. Jobs that take turns on the same devices are one, with the number of the first
+    of them."""
 
-    __slots__ = ("changed", "in_use", "seated", "sharing", "states", "users")
+    __slots__ = ("changed", "first", "in_turns", "in_use", "seated", "sharing", "states", "users")
 
-    def __init__(self, sharing: Sharing) -> None:
-        self.sharing = sharing
+    def __init__(self, sharing: Sharing, in_turns: InTurns) -> None:
+        self.sharing, self.in_turns = sharing, in_turns
         self.in_use: Counter[str] = Counter()
         self.users: dict[str, set[int]] = {}
         self.seated: dict[int, Seated] = {}
-        self.states: dict[int, ActiveJob] = {}
+        self.states: dict[int, Sequence[ActiveJob]] = {}
+        self.first: dict[int, int] = {}
         self.changed: set[str] = set()
 
-    def enter(self, state: ActiveJob, grant: Grant) -> None:
-        """The job begins to use what it does under this grant."""
-        uses = self.sharing.uses(state.job, grant, state.placement)
-        self.seated[state.index] = Seated(job=state.job, grant=grant, placement=state.placement, uses=uses)
-        self.states[state.index] = state
-        self.in_use.update(uses)
-        for name in uses:
-            self.users.setdefault(name, set()).add(state.index)
-        self.changed.update(uses)
+    def enter(self, states: Sequence[ActiveJob]) -> None:
+        """The job, or the jobs that take turns, begin to use what they do under their grants."""
+        number = states[0].index
+        seated = self._together([self._seat(state) for state in states])
+        self.seated[number], self.states[number] = seated, states
+        self.first.update((state.index, number) for state in states)
+        self.in_use.update(seated.uses)
+        for name in seated.uses:
+            self.users.setdefault(name, set()).add(number)
+        self.changed.update(seated.uses)
 
-    def leave(self, state: ActiveJob) -> None:
-        """It uses nothing any more."""
-        uses = self.seated.pop(state.index).uses
-        del self.states[state.index]
+    def leave(self, states: Sequence[ActiveJob]) -> None:
+        """They use nothing any more."""
+        number = states[0].index
+        uses = self.seated.pop(number).uses
+        del self.states[number]
+        for state in states:
+            del self.first[state.index]
         self.in_use.subtract(uses)
         for name in uses:
-            self.users[name].discard(state.index)
+            self.users[name].discard(number)
         self.changed.update(uses)
 
+    def _seat(self, state: ActiveJob) -> Seated:
+        assert state.grant is not None
+        uses = self.sharing.uses(state.job, state.grant, state.placement)
+        return Seated(job=state.job, grant=state.grant, placement=state.placement, uses=uses)
+
+    def _together(self, seats: Sequence[Seated]) -> Seated:
+        """Those who take turns as one; where nobody knows better what they use, as much of each as the most of one."""
+        if len(seats) == 1:
+            return seats[0]
+        if isinstance(self.sharing, SharedInTurns):
+            uses = self.sharing.uses_in_turns(seats)
+        else:
+            names = dict.fromkeys(name for seat in seats for name in seat.uses)
+            uses = {name: max(seat.uses.get(name, 0) for seat in seats) for name in names}
+        return replace(seats[0], uses=uses, mates=tuple(seats[1:]))
+
     def alone_s(self, state: ActiveJob) -> float:
-        """Seconds of an iteration of a job that has entered, if all others were gone."""
-        seated = self.seated[state.index]
-        return self.sharing.iterations_s([seated])[0] if seated.uses else state.iteration_time_s
+        """Seconds of an iteration of a job that is placed, if all others were gone; what it has of one that shares
+        nothing."""
+        number = self.first.get(state.index)
+        seated = self._seat(state) if number is None or self.seated[number].mates else self.seated[number]
+        return self.sharing.iterations_s([seated])[0] if seated.uses else state.alone_s
 
     def neighbours(self, number: int) -> tuple[str, ...]:
-        """The ids of the jobs that use something that the job uses, by their numbers."""
-        users = {user for name in self.seated[number].uses for user in self.users[name]}
-        return tuple(self.seated[user].job.id for user in sorted(users - {number}))
+        """The ids of the jobs that use something that the job uses, by their numbers; not those who take turns with
+        it."""
+        own = self.first[number]
+        users = {user for name in self.seated[own].uses for user in self.users[name]}
+        return tuple(state.job.id for user in sorted(users - {own}) for state in self.states[user])
 
     def beside_others(self) -> Iterator[tuple[ActiveJob, float, float]]:
         """The jobs that may have got slower or faster since this was last asked, by number, with the seconds that their
@@ -92,11 +123,18 @@ class Shared:
             times_s = self._by_components()
         self.changed.clear()
         for number, iteration_s in sorted(times_s.items()):
-            yield self.states[number], iteration_s, pauses_s.get(number, 0.0)
+            pause_s = pauses_s.get(number, 0.0)
+            yield from ((state, iteration_s, pause_s) for state in self.states[number])
 
     def _by_amounts(self, sharing: SharedAmounts) -> dict[int, float]:
         numbers = {number for name in self.changed for number in self.users[name]}
-        return {number: sharing.beside_s(self.seated[number], self.in_use) for number in numbers}
+        return {number: self._beside_s(sharing, number) for number in numbers}
+
+    def _beside_s(self, sharing: SharedAmounts, number: int) -> float:
+        if not self.seated[number].mates:
+            return sharing.beside_s(self.seated[number], self.in_use)
+        states = self.states[number]
+        return self.in_turns(states, [sharing.beside_s(self._seat(state), self.in_use) for state in states])
 
     def _by_components(self) -> dict[int, float]:
         times_s: dict[int, float] = {}
@@ -104,9 +142,24 @@ class Shared:
             for number in self.users[name]:
                 if number not in times_s:
                     together = sorted(self._component(number))
-                    seated = [self.seated[member] for member in together]
-                    times_s.update(zip(together, self.sharing.iterations_s(seated), strict=True))
+                    times_s.update(zip(together, self._iterations_s(together), strict=True))
         return times_s
+
+    def _iterations_s(self, together: Sequence[int]) -> Sequence[float]:
+        """Seconds of an iteration, or of a round, of each of a component. Who does not know turns is asked for each of
+        those who take them in turn."""
+        seated = [self.seated[number] for number in together]
+        most = max(len(each.mates) for each in seated)
+        if not most or isinstance(self.sharing, SharedInTurns):
+            return self.sharing.iterations_s(seated)
+        each_alone = [[self._seat(state) for state in self.states[number]] for number in together]
+        asked = [
+            self.sharing.iterations_s([seats[turn % len(seats)] for seats in each_alone]) for turn in range(most + 1)
+        ]
+        return [
+            self.in_turns(self.states[number], [asked[turn][place] for turn in range(len(self.states[number]))])
+            for place, number in enumerate(together)
+        ]
 
     def _component(self, number: int) -> set[int]:
         """Who shares something with the job, or with one who does."""

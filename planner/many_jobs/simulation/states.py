@@ -23,7 +23,7 @@ class ActiveJob:
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
     do. `place_by_s`: the rule of placement lets it wait until then at most. `alone_s`: what an iteration would take
-    where it sits if all others were gone."""
+    where it sits if all others were gone. `held`: its devices, of those that several take turns on its equal part."""
 
     job: Job
     index: int
@@ -36,7 +36,7 @@ class ActiveJob:
     predicted_s: float | None = None
     predicted_interval_s: tuple[float, float] | None = None
     placement: Mapping[str, Pieces] = field(default_factory=dict)
-    held: int = 0
+    held: float = 0
     restarts: int = 0
     failures: int = 0
     version: int = 0

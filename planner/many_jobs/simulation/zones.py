@@ -151,23 +151,22 @@ def sits_on(state: ActiveJob, grant: Grant) -> bool:
     )
 
 
-def check_nodes(run: RunState, stops: Sequence[ActiveJob], changes: Sequence[Change]) -> None:
-    """Raise PolicyError where named devices are not free once all are given back that the decision takes, where they
-    lie in what is reserved and not lent, or where too few are left outside of reservations for who names none."""
-    if not (run.reservations or any(grant.nodes for _, grant in changes)):
+def check_nodes(run: RunState, giving: Sequence[ActiveJob], taking: Sequence[Change]) -> None:
+    """Raise PolicyError where named devices are not free once those come free that these jobs give, where they lie in
+    what is reserved and not lent, or where too few are left outside of reservations for who takes and names none."""
+    if not (run.reservations or any(grant.nodes for _, grant in taking)):
         return
     free = {name: list(nodes.counts) for name, nodes in run.nodes.items()}
     wanted = dict.fromkeys(free, 0)
-    for state in stops:
-        _give_back(free, state.placement)
-    for state, grant in changes:
-        kept = kept_pieces(state, grant)
-        rest = {pool: given_back(pieces, kept.get(pool, ())) for pool, pieces in state.placement.items()}
-        _give_back(free, rest)
+    keeping = {state.index: kept_pieces(state, grant) for state, grant in taking}
+    for state in giving:
+        kept = keeping.get(state.index, {})
+        _give_back(free, {pool: given_back(pieces, kept.get(pool, ())) for pool, pieces in state.placement.items()})
+    for state, grant in taking:
         for pool, count in grant.parts:
-            if not grant.nodes and pool not in kept:
+            if not grant.nodes and pool not in keeping[state.index]:
                 wanted[pool] += count
-    for state, grant in changes:
+    for state, grant in taking:
         _take_named(run, free, state.job.id, grant)
     for pool, count in wanted.items():
         barred = run.nodes[pool].barred
@@ -202,9 +201,9 @@ def _give_back(free: Mapping[str, list[int]], placement: Mapping[str, Pieces]) -
 
 def kept_pieces(state: ActiveJob, grant: Grant) -> dict[str, Pieces]:
     """Return what a running job keeps under a new grant: a part of as many devices stays, a smaller one keeps its
-    fullest nodes, a larger one is placed anew, as is all where nodes are named."""
+    fullest nodes, a larger one is placed anew, as is all where nodes are named or turns are taken."""
     kept: dict[str, Pieces] = {}
-    if state.grant is None or grant.nodes:
+    if state.grant is None or grant.nodes or grant.turns or state.grant.turns:
         return kept
     wanted = dict(grant.parts)
     for pool, count in state.grant.parts:
