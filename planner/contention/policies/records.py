@@ -22,7 +22,10 @@ class Contender:
     Attributes:
         flops: of an iteration, on all devices (Crux, eq. 1).
         alone_s: of an iteration where nobody else sends.
-        own_level: the level that its users gave it; 0 comes first.
+        own_level: the level that is in force now, or that its users gave it; 0 comes first.
+        axes: of each connection, the axis (dp, tp, pp, ep, cp) of the collectives that it carries; empty where nobody
+            knows them.
+        may_change: whether other paths and another level than now may be answered.
     """
 
     id: str
@@ -33,9 +36,12 @@ class Contender:
     paths: tuple[tuple[Path, ...], ...]
     now: tuple[Choice, ...]
     own_level: int = 0
+    axes: tuple[str, ...] = ()
+    may_change: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not."""
+        """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not, or axes
+        are known of some connections alone."""
         if not (self.alone_s > 0 and self.flops >= 0):
             raise ValueError(f"job {self.id}: alone_s {self.alone_s}, flops {self.flops}: above 0, not below 0")
         if len(self.now) != len(self.paths):
@@ -43,6 +49,8 @@ class Contender:
         for options, choice in zip(self.paths, self.now, strict=True):
             if not options or (choice is not None and not 0 <= choice < len(options)):
                 raise ValueError(f"job {self.id}: path {choice} of {len(options)}")
+        if len(self.axes) not in (0, len(self.paths)):
+            raise ValueError(f"job {self.id}: {len(self.axes)} axes for {len(self.paths)} connections")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +78,20 @@ class Decision:
         levels: of each job, 0 first; None: it shares no link and needs none.
         offsets_s: how much later than now each job's next iteration begins.
         order: the jobs that share links, the most important first; empty where all are the same.
+        axis_levels: of each job, (axis, level) of each axis whose transfers have a level of their own, by axis; () of
+            one whose transfers all have the job's. Empty: of no job.
+        periods_s: of each job, how much later at least than the iteration before the next one begins, which is held
+            back until then; None of one that is not held. Empty: no job is.
+        proved: no paths and levels do more work.
     """
 
     paths: tuple[tuple[Choice, ...], ...]
     levels: tuple[int | None, ...]
     offsets_s: tuple[float, ...]
     order: tuple[int, ...] = ()
+    axis_levels: tuple[tuple[tuple[str, int], ...], ...] = ()
+    periods_s: tuple[float | None, ...] = ()
+    proved: bool = False
 
 
 class NetworkPolicy(Protocol):
