@@ -148,7 +148,7 @@ def _ran(
 def _decided(prefix: str, shape: Shape, drawn: Sequence[tuple[Job, ...]], folder: Path) -> list[Case]:
     """The mixes under each policy, after the ways were probed: ports that were chosen have been seen to lead there."""
     file = folder / "fabric.yaml"
-    file.write_text(json.dumps(cluster_file(shape)), encoding="utf-8")
+    file.write_text(json.dumps(cluster_file(shape, devices=shape.places)), encoding="utf-8")
     pairs = pairs_of(shape, (job for jobs in drawn for job in jobs))
     answers = probe_pairs(prefix, pairs, file)
     missed = sum(answer["seen"] < answer["equal"] for answer in answers)

@@ -76,12 +76,13 @@ def pairs_of(shape: Shape, jobs: Iterable[Job]) -> list[tuple[int, int]]:
 
 
 def jobs_text(jobs: Sequence[Job]) -> str:
-    """Return the jobs as a file of `cellplan contention`. gloo's ring sends to the rank before: its hosts come in that
+    """Return the jobs as a file of `cellplan contention`, each on the device of its place on its hosts. gloo's ring sends to the rank before: its hosts come in that
     order."""
     written = [
         {
             "id": job_name(job),
             "hosts": ",".join(host_name(host) for host in (job.hosts[::-1] if job.kind == "ring" else job.hosts)),
+            "gpus": str(job.place),
             "traffic": {
                 "compute_s": job.compute_s,
                 "begins_s": job.begins_s,

@@ -167,8 +167,8 @@ def cluster_of(shape: Shape) -> Cluster:
     return load_cluster(name_cluster(cluster_file(shape)))
 
 
-def cluster_file(shape: Shape) -> dict[str, Any]:
-    """Return what a cluster file says of the fabric."""
+def cluster_file(shape: Shape, *, devices: int = 1) -> dict[str, Any]:
+    """Return what a cluster file says of the fabric, with so many devices on a host."""
 
     def link(name: str, bytes_per_s: float) -> dict[str, Any]:
         return {
@@ -191,7 +191,7 @@ def cluster_file(shape: Shape) -> dict[str, Any]:
     nodes = {
         "count": shape.hosts,
         "device": "a100-80gb",
-        "devices": 1,
+        "devices": devices,
         "island": {"link": nic, "size": 1},
         "nics": {"count": 1, "link": nic},
         "host_link": nic,
