@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,9 @@ def test_blocks_are_spread_evenly_by_chance() -> None:
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
-    for wrong in ({"hosts": 65}, {"hosts": 7}, {"spines": 0}, {"levels": 8}):
+    wrongs: list[dict[str, Any]] = [{"hosts": 65}, {"hosts": 7}, {"spines": 0}, {"levels": 8}]
+    wrongs += [{"dscps": (46, 34)}, {"dscps": (46, 34, 26, 26, 18)}, {"dscps": (64, 34, 26, 18, 10)}]
+    for wrong in wrongs:
         with pytest.raises(InputError, match=f"fabric: {next(iter(wrong))}"):
             Shape(**wrong)
     with pytest.raises(InputError, match="rates"):

@@ -23,8 +23,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.testbed.fabric.cases import PAIRS, QUEUES, Case, make_cases
 from bench.testbed.fabric.probing import print_probed, probe_fabric
@@ -89,11 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     print()
     for line in verdicts(rows):
         print(line)
-    if args.json:
-        with args.json.open("a", encoding="utf-8") as lines:
-            for row in rows:
-                print(json.dumps(row.to_json()), file=lines)
+    _save((row.to_json() for row in rows), args.json)
     return 0
+
+
+def _save(rows: Iterable[dict[str, Any]], file: Path | None) -> None:
+    """Add rows to a file of lines, if one is named."""
+    if file is not None:
+        with file.open("a", encoding="utf-8") as lines:
+            for row in rows:
+                print(json.dumps(row), file=lines)
 
 
 def _run_mixes(shape: Shape, args: argparse.Namespace) -> int:
@@ -116,6 +122,7 @@ def _run_mixes(shape: Shape, args: argparse.Namespace) -> int:
     print()
     for line in report(found):
         print(line)
+    _save((each.to_json() for mix in found for each in mix), args.json)
     return 0
 
 

@@ -26,8 +26,9 @@ _TRIES = 1000
 class Job:
     """A job that computes for `compute_s` and, from `begins_s` of that on, sends: a `ring` sums `size_bytes` over its
     hosts (gloo's all-reduce), a `flow` sends as many from the first to the second (a plain TCP connection). `spines`
-    is, of each host, where what it sends goes up; `place` is its own among the places of each host. `ports`: of each host the first and the last that its
-    connections leave from; without, a block of those that lead where `spines` says."""
+    is, of each host, where what it sends goes up; `place` is its own among the places of each host. `ports`: of each
+    host the first and the last that its connections leave from; without, a block of those that lead where `spines`
+    says."""
 
     kind: Kind
     hosts: tuple[int, ...]
@@ -63,7 +64,8 @@ class Job:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Jobs that run at the same time; `mode`: all the same level on ways by chance (`fair`), each its own level on the
-    same ways (`levels`), or the same level on ways that were chosen (`paths`); or what a policy of that name decides."""
+    same ways (`levels`), or the same level on ways that were chosen (`paths`); or what a policy of that name decides.
+    """
 
     name: str
     mode: Mode
@@ -99,11 +101,9 @@ def _thinnest(shape: Shape) -> float:
     return min(shape.nic_bytes_per_s, shape.uplink_bytes_per_s)
 
 
-def draw_jobs(
-    shape: Shape, rng: random.Random, kinds: Sequence[Kind], alone_range_s: tuple[float, float]
-) -> list[Job]:
-    """Return a job of each kind on hosts, with compute, bytes and ways by chance; alone it sends for so many seconds of an
-    iteration."""
+def draw_jobs(shape: Shape, rng: random.Random, kinds: Sequence[Kind], alone_range_s: tuple[float, float]) -> list[Job]:
+    """Return a job of each kind on hosts, with compute, bytes and ways by chance; alone it sends for so many seconds of
+    an iteration."""
     jobs = []
     for place, kind in enumerate(kinds):
         each = 1 if kind == "flow" else rng.choice((1, 2))

@@ -45,7 +45,7 @@ def draw_mix(shape: Shape, seed: int, number: int) -> tuple[Job, ...]:
     share links. Half of the jobs or more sum (rings); the others send."""
     rng = random.Random(f"mix {seed} {number}")
     size = SIZES[number % len(SIZES)]
-    kinds: list[Kind] = ["ring"] * -(-size // 2) + ["flow"] * (size // 2)
+    kinds: list[Kind] = ["ring" if place < (size + 1) // 2 else "flow" for place in range(size)]
     jobs: list[Job] = []
     for _ in range(_TRIES):
         jobs = [_with_ports(shape, job, rng) for job in draw_jobs(shape, rng, kinds, QUEUE_S)]
@@ -76,8 +76,8 @@ def pairs_of(shape: Shape, jobs: Iterable[Job]) -> list[tuple[int, int]]:
 
 
 def jobs_text(jobs: Sequence[Job]) -> str:
-    """Return the jobs as a file of `cellplan contention`, each on the device of its place on its hosts. gloo's ring sends to the rank before: its hosts come in that
-    order."""
+    """Return the jobs as a file of `cellplan contention`, each on the device of its place on its hosts. gloo's ring
+    sends to the rank before: its hosts come in that order."""
     written = [
         {
             "id": job_name(job),
@@ -151,8 +151,8 @@ def choice_of(cluster: Cluster, jobs: Sequence[Job], all_seen: Sequence[Seen], d
 
 
 def candidates(ports: Sequence[int], turn: int) -> list[tuple[int, int]]:
-    """Return ranges of ports for a rank around ports that are known to lead where it wants to go: which is first goes by
-    `turn`, so that one round's ports are not the last one's."""
+    """Return ranges of ports for a rank around ports that are known to lead where it wants to go: which is first goes
+    by `turn`, so that one round's ports are not the last one's."""
     ranges = []
     for port in ports:
         first = port - port % _WINDOW_PORTS

@@ -22,11 +22,10 @@ _SHORT = "match u16 0x0000 0xffc0 at 2"
 """IP packets of less than 64 bytes: words that data has come, not data."""
 
 
-def queue_lines(
-    end: End, bytes_per_s: float, *, places: int, levels: int, dscps: Sequence[int] = ()
-) -> Iterator[Line]:
-    """Yield the lines of `tc` for what leaves at `end`; `dscps` are those of the levels, if these go by them. Words that data has come go before everything: behind the data
-    of the other direction they would slow the link down, not the job."""
+def queue_lines(end: End, bytes_per_s: float, *, places: int, levels: int, dscps: Sequence[int] = ()) -> Iterator[Line]:
+    """Yield the lines of `tc` for what leaves at `end`; `dscps` are those of the levels, if these go by them. Words
+    that data has come go before everything: behind the data of the other direction they would slow the link down, not
+    the job."""
     on = f"dev {end.device}"
     rate = round(8 * bytes_per_s)
     burst = _BURST_FRAMES * _FRAME

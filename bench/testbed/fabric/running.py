@@ -116,8 +116,7 @@ def run_rounds(
     )
     sys.stderr.write("\n")
     return [
-        Ran(jobs=tuple(one for one in case if one is not None), **own)
-        for case, own in zip(found, worst, strict=True)
+        Ran(jobs=tuple(one for one in case if one is not None), **own) for case, own in zip(found, worst, strict=True)
     ]
 
 
@@ -127,7 +126,7 @@ def marking(shape: Shape, level: int) -> str:
     if not shape.dscps:
         return ""
     chain = f"type filter hook output priority mangle; policy accept; meta l4proto tcp ip dscp set {shape.dscps[level]}"
-    return f"table ip levels {{}}\ndelete table ip levels\ntable ip levels {{ chain out {{ {chain}\n }} }}\n"
+    return f"table ip levels {{}}\ndelete table ip levels\ntable ip levels {{\nchain out {{\n{chain}\n}}\n}}\n"
 
 
 def _request(

@@ -26,14 +26,16 @@ Asked = tuple[int, int, int]
 
 
 def probe_pairs(prefix: str, pairs: Iterable[tuple[int, int]], file: Path) -> list[dict[str, Any]]:
-    """Have `cellplan network probe` find the ways from hosts to hosts, one pair after the other, and write them into the
-    cluster file; return what it said. Raise MachineError where a probe fails."""
+    """Have `cellplan network probe` find the ways from hosts to hosts, one pair after the other, and write them into
+    the cluster file; return what it said. Raise MachineError where a probe fails."""
     answers = []
+    after = file.with_name(f"after-{file.name}")
     for source, target in pairs:
         inside = ("netns", "exec", prefix + host_space(source), sys.executable, "-m", "cellplan", "network", "probe")
         hosts = (str(file), host_name(target), "--source", host_name(source))
-        words = ("--ports", PORTS, "--wait", WAIT_S, "-o", str(file), "--json")
+        words = ("--ports", PORTS, "--wait", WAIT_S, "-o", str(after), "--json")
         answers.append(json.loads(run_tool("ip", *inside, *hosts, *words)))
+        after.replace(file)
     return answers
 
 

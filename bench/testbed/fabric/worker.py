@@ -96,7 +96,12 @@ def _shares(before: list[int], after: list[int]) -> dict[str, float]:
 def _mark(rules: str) -> None:
     """Have `nft` load rules in this namespace: those that put a DSCP on what leaves it."""
     if rules:
-        subprocess.run(("nft", "-f", "-"), input=rules, text=True, check=True, timeout=_TIMEOUT.total_seconds())
+        command = ("nft", "-f", "-")
+        done = subprocess.run(
+            command, input=rules, text=True, capture_output=True, check=False, timeout=_TIMEOUT.total_seconds()
+        )
+        if done.returncode:
+            raise RuntimeError(f"nft: {done.stderr.strip()}")
 
 
 Send = Callable[[bool], bool]
