@@ -91,7 +91,7 @@ def _parts(view: View, rehearsals: Rehearsals, best_paths: Paths, most: float) -
     for name in NETWORK_POLICIES:
         if name != "ours":
             decision = make_network_policy(name).decide(view)
-            rates = rehearsals.iterations_per_s(decision.paths, decision.levels, decision.offsets_s)
+            rates = rehearsals.rates_of(decision)
             yield f"all: {name}", work_per_s(view.jobs, rates) / most
     for plays in BUDGETS:
         searched = Ours(exact=0, plays=plays).solve(view)

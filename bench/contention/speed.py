@@ -83,7 +83,7 @@ def lines(decisions: int, first: int) -> Iterator[str]:
             times, worths = [], []
             for view, bound in zip(views, bounds, strict=True):
                 time_s, decision = _timed(partial(policy.decide, view))
-                rates = Rehearsals(view).iterations_per_s(decision.paths, decision.levels, decision.offsets_s)
+                rates = Rehearsals(view).rates_of(decision)
                 times.append(time_s)
                 worths.append(100 * work_per_s(view.jobs, rates) / bound)
             yield (

@@ -44,7 +44,10 @@ class Step:
 @dataclass(frozen=True, kw_only=True)
 class Playing:
     """A job that repeats its steps: `starts_s` is when it comes; it goes after `iterations` (None: never by itself).
-    `level` 0 comes before 1 and so on; `weight` counts inside a level. `idle_s` passes before its first step."""
+    `level` 0 comes before 1 and so on; `weight` counts inside a level. `idle_s` passes before its first step.
+
+    `period_s` above 0: an iteration begins no sooner than whole periods after the first, one period for each iteration;
+    one that is late begins at once, and of whole periods that were missed none is made up for."""
 
     steps: tuple[Step, ...]
     starts_s: float = 0.0
@@ -52,3 +55,4 @@ class Playing:
     level: int = 0
     weight: float = 1.0
     idle_s: float = 0.0
+    period_s: float = 0.0

@@ -1,4 +1,4 @@
-"""The connections of a job: queue pairs that may take several paths, and what is joined of those that have one alone."""
+"""The connections of a job: queue pairs that may take several paths, and what is joined of those that may not."""
 
 from __future__ import annotations
 

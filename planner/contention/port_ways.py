@@ -49,14 +49,13 @@ def ways_by_port(fabric: Fabric, flows: Flows, most: int) -> list[tuple[tuple[Po
     links, routing = fabric.links, fabric.routing
     if routing.kind == "spray":
         return [((), 0)] * len(flows)
-    own = load_links(links, routing, flows, amounts=np.ones(len(flows)), owners=np.arange(len(flows)))
     told_own = _are_told(fabric, flows)
     pairs, pair_of = np.unique(flows.sources * links.nics + flows.destinations, return_inverse=True)
     offered = _offered(fabric, pairs, most) if routing.kind == "ecmp" and not links.dimensions else {}
     order = _Order(fabric)
     with_own: dict[tuple[int, Way], tuple[tuple[PortWay, ...], int]] = {}
     result = []
-    for flow, way in enumerate(_ways(own, len(flows))):
+    for flow, way in enumerate(ways_taken(fabric, flows)):
         pair, port = int(pair_of[flow]), int(flows.ports[flow])
         key = pair, way
         if key not in with_own:
@@ -71,6 +70,13 @@ def ways_by_port(fabric: Fabric, flows: Flows, most: int) -> list[tuple[tuple[Po
             )
         result.append((ways, place))
     return result
+
+
+def ways_taken(fabric: Fabric, flows: Flows) -> list[Way]:
+    """Return the links that each connection takes, by number, in no order. Raise NoWayError where none leads."""
+    owners = np.arange(len(flows))
+    loads = load_links(fabric.links, fabric.routing, flows, amounts=np.ones(len(flows)), owners=owners)
+    return list(_ways(loads, len(flows)))
 
 
 def _with_own(offered: Sequence[PortWay], mine: PortWay) -> tuple[tuple[PortWay, ...], int]:

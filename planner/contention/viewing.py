@@ -14,10 +14,12 @@ from estimator.network.connections import Model, steps_of
 from estimator.network.fabric import Fabric, Seat
 from estimator.network.player.packing import pack
 from estimator.network.player.play import Settings, play
-from estimator.network.steps import Playing, Transfer
+from estimator.network.steps import Playing
 from estimator.network.traffic import Traffic
 from planner.contention.job_connections import End, JobConnections, QueuePair, opened_by
-from planner.contention.policies.loads import steps_on
+from planner.contention.policies.axes import levelled
+from planner.contention.policies.loads import spread_paths, steps_on
+from planner.contention.policies.path_selection import least_congested_paths
 from planner.contention.policies.records import Choice, Contender, View
 from profiles.records import dataclass, replace
 
@@ -27,6 +29,10 @@ MOST_PATHS = 16
 """So many paths are offered to a connection, and its own."""
 MOST_CONNECTIONS = 2048
 """So many queue pairs of a job may be given paths, those of most bytes; the rest keep those that hashes gave them."""
+
+
+HELD_BACK = 1e-9
+"""An iteration that takes by no more longer, relatively, is not held back."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +69,8 @@ def contender_of(
         seats: of rank r, `seats[r]`.
         fabric: where; links are numbered as the fabric's.
         flops: work of an iteration on all devices.
-        alone_s: of an iteration beside nobody; played where it is not given.
+        alone_s: of an iteration beside nobody, on paths on which its own connections meet least; played where it is not
+            given.
         own_level: the level in force.
         seed: draws the source ports that its connections have.
         model: what moves as one.
@@ -106,31 +113,28 @@ def playing_under(
     level: int | None = None,
     axis_levels: Sequence[tuple[str, int]] = (),
     offset_s: float = 0.0,
+    period_s: float | None = None,
     weight: float = 1.0,
 ) -> Playing:
     """Return a job on the paths, at the level, and so much later than the others as it was decided, as a player takes
-    it. A transfer on connections of an axis that has a level of its own has that."""
-    steps = steps_on(contender, choices)
-    if axis_levels:
-        own = dict(axis_levels)
-        steps = tuple(
-            replace(
-                step,
-                transfers=tuple(
-                    replace(on_links, level=own.get(_axis_of(before, contender.axes), on_links.level))
-                    for before, on_links in zip(asked.transfers, step.transfers, strict=True)
-                ),
-            )
-            for asked, step in zip(contender.steps, steps, strict=True)
-        )
-    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s)
-
-
-def _axis_of(transfer: Transfer, axes: Sequence[str]) -> str:
-    return next((axes[connection] for mover in transfer.movers for connection, _ in mover.way), "")
+    it; transfers of an axis with a level of its own have that, and iterations are held to `period_s`."""
+    steps = levelled(contender, steps_on(contender, choices), tuple(axis_levels))
+    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s, period_s=period_s or 0.0)
 
 
 def _alone_s(contender: Contender, fabric: Fabric) -> float:
-    packed = pack(playing_under(contender, contender.now))
+    """The least of what it takes on the paths of now, on all evenly, and each on its least congested: hashes make a
+    job's own connections meet, which is no share of others."""
+    seconds, least = _played_s(contender, fabric, contender.now)
+    if seconds > least * (1 + HELD_BACK) and any(len(options) > 1 for options in contender.paths):
+        view = View(jobs=(contender,), bytes_per_s=tuple(fabric.links.bytes_per_s.tolist()), levels=1)
+        for choices in (spread_paths(view)[0], least_congested_paths(view, [0])[0]):
+            seconds = min(seconds, _played_s(contender, fabric, choices)[0])
+    return seconds
+
+
+def _played_s(contender: Contender, fabric: Fabric, choices: Sequence[Choice]) -> tuple[float, float]:
+    """Seconds of an iteration on these paths, and those that it takes where no link holds it back."""
+    packed = pack(playing_under(contender, choices))
     settings = Settings(jitter=0.0, compiled=False)
-    return play([packed], fabric.links.bytes_per_s, settings=settings).jobs[0].seconds
+    return play([packed], fabric.links.bytes_per_s, settings=settings).jobs[0].seconds, packed.lasts_s

@@ -16,7 +16,8 @@ class _Job:
         self.steps = [step for step in playing.steps for _ in range(step.times)] * (playing.iterations or 0)
         self.size = len(self.steps) // (playing.iterations or 1)
         self.ends: list[Fraction] = []
-        self._begin(0, Fraction(playing.starts_s) + Fraction(playing.idle_s))
+        self.due = Fraction(playing.starts_s) + Fraction(playing.idle_s)
+        self._begin(0, self.due)
 
     def _begin(self, number: int, now: Fraction) -> None:
         self.number = number
@@ -45,11 +46,23 @@ class _Job:
             self.waits = now + Fraction(self.transfers[0].latency_s) if self.transfers else now
             return True
         if self.waits is not None and self.waits <= now and self.computed <= now:
+            begins = now
             if (self.number + 1) % self.size == 0:
                 self.ends.append(now)
-            self._begin(self.number + 1, now)
+                begins = self._held(now)
+            self._begin(self.number + 1, begins)
             return True
         return False
+
+    def _held(self, now: Fraction) -> Fraction:
+        """When the next iteration begins."""
+        period = Fraction(self.playing.period_s)
+        if not period:
+            return now
+        self.due += period
+        while self.due + period <= now:
+            self.due += period
+        return max(self.due, now)
 
     def moving(self) -> list[tuple[int, Mover, int]]:
         """What is on its way: by number in its transfer, with its level."""

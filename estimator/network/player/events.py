@@ -39,6 +39,8 @@ is one that was; so many events as were allowed."""
 
 AT_ONCE = 1e-14
 """Events that are nearer to each other, relatively, are one moment."""
+WHOLE = 1e-9
+"""A part of a period that is no more is none."""
 PATIENCE = 4096
 """After so many iterations of others the job at whose iterations states are compared is another: it may be starved."""
 
@@ -100,6 +102,7 @@ def come(score: Score, state: State, job: int) -> None:
     state.comm[job] = DONE
     state.computing[job] = 1
     state.compute_until_s[job] = now + score.idle_s[job]
+    state.due_s[job] = state.compute_until_s[job]
     state.factor[job] = score.factors[job * score.factor_count[0] + state.drawn[job] % score.factor_count[0]]
     state.drawn[job] += 1
     state.next_s[job] = state.compute_until_s[job]
@@ -201,7 +204,7 @@ def next_step(score: Score, state: State, job: int) -> None:
         state.step_done[job] = 0
     if step >= score.step_first[job + 1]:
         end_iteration(score, state, job)
-        if state.went_s[job] < NEVER:
+        if state.went_s[job] < NEVER or is_held(score, state, job):
             return
         step = score.step_first[job]
         state.step[job] = step
@@ -213,6 +216,23 @@ def next_step(score: Score, state: State, job: int) -> None:
     state.comm_until_s[job] = now + score.begins_s[step] * factor
     state.transfer[job] = score.transfer_first[step]
     state.transfer_done[job] = 0
+
+
+def is_held(score: Score, state: State, job: int) -> bool:
+    """Whether a job's next iteration is held back: then it waits before its first step, until it is due."""
+    now, period_s = state.clock[NOW], score.period_s[job]
+    if period_s <= 0.0:
+        return False
+    due_s = state.due_s[job] + period_s
+    if due_s <= now:
+        state.due_s[job] = due_s + ((now - due_s) / period_s + WHOLE) // 1.0 * period_s
+        return False
+    state.due_s[job] = due_s
+    state.step[job] = score.step_first[job] - 1
+    state.step_done[job] = 0
+    state.computing[job] = 1
+    state.compute_until_s[job] = due_s
+    return True
 
 
 def end_iteration(score: Score, state: State, job: int) -> None:
@@ -240,5 +260,5 @@ def end_iteration(score: Score, state: State, job: int) -> None:
         look(score, state, job)
 
 
-HELPERS = (end_iteration, next_step, end_movers, start_movers, attend, come)
+HELPERS = (end_iteration, is_held, next_step, end_movers, start_movers, attend, come)
 """What `advance` calls of this module, each after those that it calls."""

@@ -110,11 +110,14 @@ def _check(playing: Playing, movers: Sequence[Mover], lasts_s: float) -> None:
     times_s = [
         playing.starts_s,
         playing.idle_s,
+        playing.period_s,
         *(s.compute_s for s in playing.steps),
         *(s.begins_s for s in playing.steps),
     ]
     if not min(times_s) >= 0 or not 0 < lasts_s < float("inf"):
         raise ValueError(f"found an iteration of {lasts_s} s, times from {min(times_s)}, expected above 0 and from 0")
+    if playing.period_s == float("inf"):
+        raise ValueError(f"found a period of {playing.period_s} s, expected a finite one")
     if not 0 < playing.weight < float("inf") or playing.level < 0:
         raise ValueError(f"found weight {playing.weight}, level {playing.level}, expected above 0, and from 0")
 

@@ -60,6 +60,8 @@ class Score(NamedTuple):
     """Of each link, where its part of `State.room` begins: as wide as movers can use it at once."""
     starts_s: Floats
     idle_s: Floats
+    period_s: Floats
+    """To which iterations are held; 0: they are not."""
     iterations: Floats
     """After how many each job goes; below 0: never."""
     lasts_s: Floats
@@ -99,6 +101,8 @@ class State(NamedTuple):
     done: Floats
     """Iterations, those that were not played but counted among them."""
     came_s: Floats
+    due_s: Floats
+    """When the iteration that goes on was due, where iterations are held to a period."""
     went_s: Floats
     window_done: Integers
     """Iterations of this window; -1: the next one's end begins the first."""
@@ -142,8 +146,8 @@ class State(NamedTuple):
 def fresh_state(score: Score) -> State:
     """Return the state before anything has happened, as arrays."""
     jobs, movers = len(score.starts_s), len(score.seconds)
-    links, rows, snapshot = len(score.bytes_per_s), int(score.log_rows[0]), jobs * 7 + movers
-    times = _filled(0.0, ("came_s window_from_s measured_from_s last_s factor done saved_done", jobs))
+    links, rows, snapshot = len(score.bytes_per_s), int(score.log_rows[0]), jobs * 8 + movers
+    times = _filled(0.0, ("came_s due_s window_from_s measured_from_s last_s factor done saved_done", jobs))
     times |= _filled(0.0, ("mover_left_s mover_since_s mover_pace", movers), ("link_left link_load link_share", links))
     times |= _filled(0.0, ("log_time_s", rows), ("saved fresh", snapshot), ("clock", 3))
     times |= _filled(NEVER, ("next_s compute_until_s comm_until_s went_s seconds_s", jobs), ("mover_end_s", movers))

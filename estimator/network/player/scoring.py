@@ -67,6 +67,7 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
         room_first=_firsts(_room(part.movers, number)),
         starts_s=_real([each.starts_s for each in playings]),
         idle_s=_real([each.idle_s for each in playings]),
+        period_s=_real([each.period_s for each in playings]),
         iterations=_real([-1.0 if each.iterations is None else each.iterations for each in playings]),
         lasts_s=_real([job.lasts_s for job in jobs]),
         coming=_whole(order),

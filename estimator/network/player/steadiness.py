@@ -141,7 +141,8 @@ def snapshot(score: Score, state: State, out: list[float]) -> int:
         out[at + 4] = state.comm_until_s[job] - now if comm in (BEGINS, LATENCY) else -1.0
         out[at + 5] = float(state.transfer[job])
         out[at + 6] = float(state.transfer_done[job])
-        at += 7
+        out[at + 7] = state.due_s[job] - now if score.period_s[job] > 0.0 else 0.0
+        at += 8
         if comm == MOVING:
             transfer = state.transfer[job]
             for mover in range(score.mover_first[transfer], score.mover_first[transfer + 1]):

@@ -45,7 +45,7 @@ def bound_flops_per_s(view: View) -> float:
     rates = np.array([view.bytes_per_s[link] for link in rows])
     scale = np.where(rates > 0, rates, 1.0)
     worth = np.array([job.flops / job.alone_s for job in view.jobs])
-    if columns == jobs:
+    if not entries:
         return float(worth.sum())
 
     def matrix(cells: list[tuple[int, int, float]], height: int) -> csr_array:

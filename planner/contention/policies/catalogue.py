@@ -11,9 +11,11 @@ from profiles.errors import InputError
 NETWORK_POLICIES: dict[str, str] = {
     "cassini": "planner.contention.policies.cassini:Cassini",
     "crux": "planner.contention.policies.crux:Crux",
+    "crux-fair": "planner.contention.policies.crux_fair:CruxFair",
     "crux-pa": "planner.contention.policies.crux:CruxPriorities",
     "crux-ps-pa": "planner.contention.policies.crux:CruxPathsPriorities",
     "ecmp": "planner.contention.policies.unmanaged:Ecmp",
+    "mixed": "planner.contention.policies.mixed:Mixed",
     "ours": "planner.contention.policies.ours:Ours",
     "sincronia": "planner.contention.policies.coflows:Sincronia",
     "spray": "planner.contention.policies.unmanaged:Spray",

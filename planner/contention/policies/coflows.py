@@ -36,9 +36,13 @@ class Varys:
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
         seconds = link_seconds(view, paths_now(view))
-        times = {job: bottleneck_s(view.jobs[job], seconds[job]) for job in contending_jobs(seconds)}
-        order = sorted(times, key=lambda job: (times[job], view.jobs[job].id))
-        return _decision(view, seconds, order, self.compression)
+        return _decision(view, seconds, shortest_first(view, seconds), self.compression)
+
+
+def shortest_first(view: View, seconds: Sequence[LinkSeconds]) -> tuple[int, ...]:
+    """Return the jobs that share links, the one whose bytes keep its bottleneck busy for the shortest first."""
+    times = {job: bottleneck_s(view.jobs[job], seconds[job]) for job in contending_jobs(seconds)}
+    return tuple(sorted(times, key=lambda job: (times[job], view.jobs[job].id)))
 
 
 def bssi_order(view: View, seconds: Sequence[LinkSeconds]) -> list[int]:

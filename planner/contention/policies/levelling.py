@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.compression.dag import contention_dag
 from planner.contention.policies.intensity import intensities
-from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs
-from planner.contention.policies.records import View
+from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs, link_seconds
+from planner.contention.policies.records import Choice, View
 
 Levels = tuple[int | None, ...]
 
@@ -28,6 +28,12 @@ def same_level(seconds: Sequence[LinkSeconds]) -> Levels:
     """Return the first level for all jobs that share links."""
     contending = set(contending_jobs(seconds))
     return tuple(0 if job in contending else None for job in range(len(seconds)))
+
+
+def needed_levels(view: View, paths: Sequence[Sequence[Choice]], levels: Sequence[int]) -> Levels:
+    """Return `levels`, None of a job that shares no link on these paths."""
+    contending = set(contending_jobs(link_seconds(view, paths)))
+    return tuple(level if job in contending else None for job, level in enumerate(levels))
 
 
 def compressed_levels(

@@ -8,8 +8,10 @@ from dataclasses import replace
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
+from planner.contention.policies.improving import with_axis_levels, with_offsets
 from planner.contention.policies.loads import contending_jobs, link_seconds
 from planner.contention.policies.records import Decision, View
+from planner.contention.policies.refusing import refusal
 from planner.contention.policies.rehearsals import Rates, Rehearsals, played_rates
 from planner.contention.policies.stepwise import Start, search
 from planner.contention.policies.unmanaged import Ecmp
@@ -32,14 +34,25 @@ class Searched:
 class Ours:
     """Jobs that no path joins are solved apart. Up to six jobs: all paths and levels, with proof, unless that may take
     more than `exact` plays; else from what `crux` and `ecmp` do and from random starts, step by step, by as many
-    `plays`. No job's iteration takes longer than `slowdown_cap` times alone (0: however long)."""
+    `plays` (0: as many as `plays_for` says). Then, on top of these, `axes`: levels by axis, and `offsets`: later begins
+    and common periods, each of them by as many plays again and only where it gains. No job's iteration takes longer
+    than `slowdown_cap` times alone (0: however long)."""
 
     name = "ours"
 
-    def __init__(self, plays: int = 2000, exact: int = 20_000, slowdown_cap: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        plays: int = 0,
+        exact: int = 20_000,
+        slowdown_cap: float = 0.0,
+        seed: int = 0,
+        axes: bool = True,
+        offsets: bool = True,
+    ) -> None:
         if plays < 0 or exact < 0 or not (slowdown_cap == 0 or slowdown_cap >= 1):
             raise ValueError(f"plays {plays}, exact {exact}: not below 0; slowdown_cap {slowdown_cap}: 1 or more, or 0")
         self.plays, self.exact, self.seed = plays, exact, seed
+        self.axes, self.offsets = axes, offsets
         self.slowdown_cap = slowdown_cap or None
         self.rates: Rates = played_rates
 
@@ -47,9 +60,14 @@ class Ours:
         """As `NetworkPolicy`. Raise NothingFits where nothing that was found keeps the cap: it names the job and the
         smallest cap that works."""
         best = self.solve(view).best
-        if best.excess > 0:
-            raise NothingFits(self._refusal(view, best))
-        return decision_of(view, best)
+        cap = self.slowdown_cap
+        if cap is not None and best.excess > 0:
+            raise NothingFits(refusal(view, Rehearsals(view, self.rates), best, cap))
+        decision = decision_of(view, best)
+        plays = self.plays or plays_for(len(decision.order))
+        if self.axes:
+            decision = with_axis_levels(view, decision, plays=plays, cap=cap)
+        return with_offsets(view, decision, plays=plays, cap=cap) if self.offsets else decision
 
     def solve(self, view: View) -> Searched:
         """Return the best that is found, whether it keeps the cap or not; `proved` if every part is."""
@@ -83,19 +101,19 @@ class Ours:
             best = best_paths_and_levels(rehearsals, cap=self.slowdown_cap)
         else:
             starts = [start_of(policy.decide(view)) for policy in (Crux(), Ecmp())]
-            plays = self.plays * len(view.jobs) // max(len(view.jobs), parts)
+            plays = (self.plays or plays_for(len(view.jobs))) // parts
             bound = bound_flops_per_s(view)
             best = search(rehearsals, starts, plays=plays, cap=self.slowdown_cap, bound=bound, seed=self.seed)
         return Searched(best=best, played=rehearsals.played)
 
-    def _refusal(self, view: View, best: Best) -> str:
-        rates = Rehearsals(view, self.rates).iterations_per_s(best.paths, best.levels)
-        slowest = min(range(len(rates)), key=lambda job: (rates[job] * view.jobs[job].alone_s, view.jobs[job].id))
-        known = "works" if best.proved else "was found to work"
-        return (
-            f"job {view.jobs[slowest].id}: no paths and levels keep its iteration within {self.slowdown_cap:g} times"
-            f" alone; the smallest cap that {known} is {best.slowdown * (1 + 1e-6):.4f}"
-        )
+
+def plays_for(jobs: int) -> int:
+    """Return how many cases are played for so many jobs where nobody says: what a case costs grows with the jobs."""
+    return max(MOST_JOBS_PLAYED // max(jobs, 1), 1)
+
+
+MOST_JOBS_PLAYED = 2000
+"""Jobs times cases."""
 
 
 def independent_parts(view: View) -> list[tuple[int, ...]]:
@@ -132,4 +150,5 @@ def decision_of(view: View, best: Best) -> Decision:
         levels=tuple(level if job in contending else None for job, level in enumerate(best.levels)),
         offsets_s=(0.0,) * len(view.jobs),
         order=tuple(sorted(rank, key=lambda job: (best.levels[job], rank[job]))),
+        proved=best.proved,
     )

@@ -26,6 +26,7 @@ class Contender:
         axes: of each connection, the axis (dp, tp, pp, ep, cp) of the collectives that it carries; empty where nobody
             knows them.
         may_change: whether other paths and another level than now may be answered.
+        recent_loss: the share of its iterations a second alone that it has lost of late; None where nobody measured.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Contender:
     own_level: int = 0
     axes: tuple[str, ...] = ()
     may_change: bool = True
+    recent_loss: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not, or axes
@@ -80,8 +82,8 @@ class Decision:
         order: the jobs that share links, the most important first; empty where all are the same.
         axis_levels: of each job, (axis, level) of each axis whose transfers have a level of their own, by axis; () of
             one whose transfers all have the job's. Empty: of no job.
-        periods_s: of each job, how much later at least than the iteration before the next one begins, which is held
-            back until then; None of one that is not held. Empty: no job is.
+        periods_s: of each job the period that its iterations are held to: none begins sooner than so many of them
+            after the first (`Playing.period_s`); None of one that is not held. Empty: no job is.
         proved: no paths and levels do more work.
     """
 

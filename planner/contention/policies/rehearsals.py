@@ -13,8 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from estimator.network.steps import Playing, Step
+from planner.contention.policies.axes import AxisLevels, levelled
 from planner.contention.policies.loads import steps_on
-from planner.contention.policies.records import Choice, View
+from planner.contention.policies.records import Choice, Decision, View
 from profiles.records import dataclass
 
 Rates = Callable[[Sequence[Playing], Sequence[float]], Sequence[float]]
@@ -24,14 +25,16 @@ MOST_EVENTS = 30_000
 """Of a group; a rate that is not steady by then is taken as it is."""
 
 
-def played_rates(jobs: Sequence[Playing], bytes_per_s: Sequence[float]) -> tuple[float, ...]:
-    """Return iterations a second, by `estimator.network.player`; compute times do not vary."""
+def played_rates(
+    jobs: Sequence[Playing], bytes_per_s: Sequence[float], *, jitter: float = 0.0, seed: int = 0
+) -> tuple[float, ...]:
+    """Return iterations a second, by `estimator.network.player`; compute times vary by up to the share `jitter`."""
     import numpy as np
 
     from estimator.network.player.play import Settings, play
 
-    played = play(jobs, np.array(bytes_per_s), settings=Settings(jitter=0.0, most_events=MOST_EVENTS))
-    return tuple(1.0 / job.seconds for job in played.jobs)
+    how = Settings(jitter=jitter, seed=seed, most_events=MOST_EVENTS)
+    return tuple(1.0 / job.seconds for job in play(jobs, np.array(bytes_per_s), settings=how).jobs)
 
 
 Amounts = tuple[tuple[int, float], ...]
@@ -56,6 +59,40 @@ class Group:
         return self.links, self.jobs
 
 
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What a decision has beside paths and levels, of each job: levels by axis, when it begins, the period that it is
+    held to (0: none)."""
+
+    axis_levels: tuple[AxisLevels, ...]
+    offsets_s: tuple[float, ...]
+    periods_s: tuple[float, ...]
+
+    @property
+    def are_none(self) -> bool:
+        """Whether it changes nothing."""
+        return not (any(self.axis_levels) or any(self.offsets_s) or any(self.periods_s))
+
+    def of(self, jobs: Sequence[int]) -> Extras | None:
+        """Return those of some jobs; None where they change nothing."""
+        its = Extras(
+            axis_levels=tuple(self.axis_levels[job] for job in jobs),
+            offsets_s=tuple(self.offsets_s[job] for job in jobs),
+            periods_s=tuple(self.periods_s[job] for job in jobs),
+        )
+        return None if its.are_none else its
+
+
+def extras_of(decision: Decision) -> Extras:
+    """Return what a decision has beside paths and levels."""
+    jobs = len(decision.paths)
+    return Extras(
+        axis_levels=decision.axis_levels or ((),) * jobs,
+        offsets_s=decision.offsets_s or (0.0,) * jobs,
+        periods_s=tuple(period_s or 0.0 for period_s in decision.periods_s) or (0.0,) * jobs,
+    )
+
+
 class Rehearsals:
     """Plays decisions on a view, and counts how many cases it played."""
 
@@ -65,17 +102,18 @@ class Rehearsals:
         self._steps: dict[tuple[int, tuple[Choice, ...]], tuple[tuple[Step, ...], dict[int, Amounts]]] = {}
         self._known: dict[Hashable, tuple[float, ...]] = {}
 
+    def rates_of(self, decision: Decision) -> tuple[float, ...]:
+        """Return the rate of each job under a decision, with all that it says."""
+        return self.iterations_per_s(decision.paths, decision.levels, extras_of(decision))
+
     def iterations_per_s(
-        self,
-        paths: Sequence[Sequence[Choice]],
-        levels: Sequence[int | None],
-        offsets_s: Sequence[float] | None = None,
+        self, paths: Sequence[Sequence[Choice]], levels: Sequence[int | None], extras: Extras | None = None
     ) -> tuple[float, ...]:
-        """Return the rate of each job under these paths and levels, all beginning at once if no offset is said."""
+        """Return the rate of each job under these paths and levels; all begin at once unless `extras` say else."""
         rates = [0.0] * len(self.view.jobs)
         for group in self.groups(paths):
-            its_offsets_s = None if offsets_s is None else tuple(offsets_s[job] for job in group.jobs)
-            its = self.group_rates(group, [levels[job] or 0 for job in group.jobs], its_offsets_s)
+            its_extras = None if extras is None else extras.of(group.jobs)
+            its = self.group_rates(group, [levels[job] or 0 for job in group.jobs], its_extras)
             for job, rate in zip(group.jobs, its, strict=True):
                 rates[job] = rate
         return tuple(rates)
@@ -97,24 +135,30 @@ class Rehearsals:
             links[_leader(leader, jobs[0])].append(link)
         return [self._group(jobs, paths, users, links[first]) for first, jobs in members.items()]
 
-    def group_rates(
-        self, group: Group, levels: Sequence[int], offsets_s: tuple[float, ...] | None = None
-    ) -> tuple[float, ...]:
-        """Return the rate of each job of a group under these levels, by place in it."""
-        if offsets_s is None or not any(offsets_s):
-            offsets_s = (0.0,) * len(group.jobs)
-        case = group.case, tuple(_sign(levels[one] - levels[other]) for one, other in group.sharing), offsets_s
+    def group_rates(self, group: Group, levels: Sequence[int], extras: Extras | None = None) -> tuple[float, ...]:
+        """Return the rate of each job of a group under these levels, by place in it; `extras` are the group's."""
+        signs = tuple(_sign(levels[one] - levels[other]) for one, other in group.sharing)
+        # Where an axis has a level of its own, it counts where that stands among all.
+        case: Hashable = (group.case, signs, extras)
+        if extras is not None and any(extras.axis_levels):
+            case = group.case, tuple(levels), extras
         if case not in self._known:
-            self._known[case] = self._play(group, levels, offsets_s)
+            self._known[case] = self._play(group, levels, extras)
         return self._known[case]
 
-    def _play(self, group: Group, levels: Sequence[int], offsets_s: Sequence[float]) -> tuple[float, ...]:
+    def _play(self, group: Group, levels: Sequence[int], extras: Extras | None) -> tuple[float, ...]:
         self.played += 1
         numbers: dict[int, int] = {}
         jobs = []
-        for job, choices, level, offset_s in zip(group.jobs, group.choices, levels, offsets_s, strict=True):
+        for place, (job, choices, level) in enumerate(zip(group.jobs, group.choices, levels, strict=True)):
             steps = tuple(_renumbered(step, numbers) for step in self._on_links(job, choices)[0])
-            jobs.append(Playing(steps=steps, level=level, starts_s=offset_s))
+            if extras is None:
+                jobs.append(Playing(steps=steps, level=level))
+                continue
+            if extras.axis_levels[place]:
+                steps = levelled(self.view.jobs[job], steps, extras.axis_levels[place])
+            starts_s, period_s = extras.offsets_s[place], extras.periods_s[place]
+            jobs.append(Playing(steps=steps, level=level, starts_s=starts_s, period_s=period_s))
         return tuple(self._rates(jobs, [self.view.bytes_per_s[link] for link in numbers]))
 
     def _on_links(self, job: int, choices: tuple[Choice, ...]) -> tuple[tuple[Step, ...], dict[int, Amounts]]:

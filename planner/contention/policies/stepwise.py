@@ -36,6 +36,7 @@ def search(
     cap: float | None = None,
     bound: float = float("inf"),
     seed: int = 0,
+    allowed: Callable[[Start], bool] | None = None,
 ) -> Best:
     """Return the best that is found in at most `plays` played cases: each start is improved until no step from it is
     better, and when all have been, random ones follow. With a cap the least excess comes before the most work. Where
@@ -48,13 +49,15 @@ def search(
         cap: on every job's slowdown.
         bound: FLOP/s that nothing can pass.
         seed: of the order of steps, and of random starts.
+        allowed: where steps may lead; then no random starts follow, and each of `starts` is allowed.
     """
     rng, limit = Random(seed), rehearsals.played + plays
     best: Best | None = None
     for number, start in enumerate(_with_random(rehearsals.view, starts, rng)):
-        if number >= len(starts) and (rehearsals.played >= limit or number >= len(starts) + RANDOM_STARTS):
+        over = rehearsals.played >= limit or number >= len(starts) + RANDOM_STARTS or allowed is not None
+        if number >= len(starts) and over:
             break
-        climbed = _climb(rehearsals, start, limit, cap, rng)
+        climbed = _climb(rehearsals, start, limit, cap, rng, allowed)
         if best is None or _better(climbed, best):
             best = climbed
         if best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER):
@@ -77,7 +80,14 @@ def _with_random(view: View, starts: Sequence[Start], rng: Random) -> Iterator[S
         )
 
 
-def _climb(rehearsals: Rehearsals, start: Start, limit: int, cap: float | None, rng: Random) -> Best:
+def _climb(
+    rehearsals: Rehearsals,
+    start: Start,
+    limit: int,
+    cap: float | None,
+    rng: Random,
+    allowed: Callable[[Start], bool] | None,
+) -> Best:
     """Take the first step that is better, until none of them is or no plays are left."""
     at, best = start, value_of(rehearsals, start, cap)
     moves = list(_moves(rehearsals.view))
@@ -86,7 +96,7 @@ def _climb(rehearsals: Rehearsals, start: Start, limit: int, cap: float | None, 
     while since < len(moves) and rehearsals.played < limit:
         following = moves[place](at)
         place, since = (place + 1) % len(moves), since + 1
-        if following is None:
+        if following is None or (allowed is not None and not allowed(following)):
             continue
         value = value_of(rehearsals, following, cap)
         if _better(value, best):

@@ -21,16 +21,19 @@ class TacclStar:
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
-        order = sorted(
-            range(len(view.jobs)),
-            key=lambda job: (-distance(view.jobs[job]), -bytes_per_s(view.jobs[job]), view.jobs[job].id),
-        )
+        order = farthest_first(view)
         paths = least_congested_paths(view, order)
         seconds = link_seconds(view, paths)
         contending = set(contending_jobs(seconds))
         ranked = tuple(job for job in order if job in contending)
         levels = compressed_levels(view, seconds, ranked, self.compression)
         return Decision(paths=paths, levels=levels, offsets_s=(0.0,) * len(view.jobs), order=ranked)
+
+
+def farthest_first(view: View) -> tuple[int, ...]:
+    """Return all jobs, the longest distance first, ties by bytes a second, then by id."""
+    keys = [(-distance(job), -bytes_per_s(job), job.id) for job in view.jobs]
+    return tuple(sorted(range(len(view.jobs)), key=keys.__getitem__))
 
 
 def distance(job: Contender) -> int:

@@ -64,6 +64,7 @@ def draw_job(rng: random.Random, links: int) -> Playing:
         level=rng.randint(0, 2),
         weight=rng.choice((1.0, 1.0, 2.0)),
         idle_s=rng.choice((0.0, 0.5)),
+        period_s=rng.choice((0.0, 0.0, 1.5, 6.0)),
     )
 
 
@@ -85,6 +86,18 @@ def test_as_in_fractions(seed: int) -> None:
     for job, ends in enumerate(played_ends(jobs, rates)):
         assert ends_of(played, job) == pytest.approx([float(end) for end in ends], rel=1e-9)
         assert played.jobs[job].ended_s == pytest.approx(float(ends[-1]), rel=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [False, None])
+def test_an_iteration_that_is_held_to_a_period_keeps_its_place_in_it(compiled: bool | None) -> None:
+    """By hand: the held job's bytes wait for the other's from 4 s on and pass 5 s, when its next iteration is due; that
+    one begins late, at 5.5, and the one after it in time, at 7.5."""
+    held = replace(one_transfer(1.0, 1.0, level=1), period_s=2.5, iterations=4)
+    other = replace(one_transfer(3.0, 1.5, level=0), iterations=1)
+    played = play([held, other], np.array([1.0]), settings=replace(EXACT, compiled=compiled))
+    assert ends_of(played, 0) == pytest.approx([2.0, 5.5, 7.5, 9.5])
+    for_ever = [replace(held, iterations=None), replace(other, iterations=None)]
+    assert play(for_ever[:1], np.array([1.0]), settings=Settings(compiled=compiled)).jobs[0].seconds == 2.5
 
 
 @pytest.mark.parametrize("seed", seeds(60))

@@ -17,6 +17,7 @@ from estimator.network.traffic import Exchange, Span, Traffic
 from planner.contention.policies.loads import bytes_by_connection
 from planner.contention.viewing import Seen, contender_of, playing_under, view_of
 from profiles.cluster_file import load_cluster, name_cluster
+from profiles.records import replace
 
 SITE = """schema: cellplan.cluster/1
 sites:
@@ -51,15 +52,11 @@ def traffic(ranks: int) -> Traffic:
     tree = Exchange(axis="dp", op="all_reduce", size_bytes=1e9, groups=groups, alone_s=0.2, algorithm="tree")
     experts = Exchange(axis="ep", op="all_to_all", size_bytes=1e9, groups=(every,), alone_s=0.25, times=2)
     spans = (
-        Span(compute_s=0.1, exchanges=(Exchange(**{**fields(there), "beside": (back,)}),), begins_s=0.1, times=3),
+        Span(compute_s=0.1, exchanges=(replace(there, beside=(back,)),), begins_s=0.1, times=3),
         Span(compute_s=0.2, exchanges=(experts, ring), begins_s=0.05),
         Span(compute_s=0.1, exchanges=(tree,), begins_s=0.1),
     )
     return Traffic(devices=ranks, spans=spans, flops=1e15)
-
-
-def fields(exchange: Exchange) -> dict[str, object]:
-    return {name: getattr(exchange, name) for name in exchange.__dataclass_fields__}
 
 
 def assert_same(one: Playing, other: Playing) -> None:
@@ -129,7 +126,7 @@ def test_every_spine_is_offered_between_leaves_and_none_under_one() -> None:
     assert (len(beside.queue_pairs), beside.fixed > 0) == (0, True)
     apart = contender_of("a", traffic(16), seats(0, 4), network, flops=1e15)
     assert {len(pair.ways) for pair in apart.queue_pairs} == {4}
-    by_axis = defaultdict(float)
+    by_axis: defaultdict[str, float] = defaultdict(float)
     for axis, sent in zip(apart.contender.axes, bytes_by_connection(apart.contender), strict=True):
         by_axis[axis] += sent
     assert by_axis["pp"] == pytest.approx(3 * 4 * 3e8)
@@ -158,7 +155,7 @@ def test_of_too_many_queue_pairs_those_of_most_bytes_get_a_choice() -> None:
     every = contender_of("a", its, where, network, flops=1e15)
     few = contender_of("a", its, where, network, flops=1e15, most_connections=16)
     assert (len(few.queue_pairs), few.left) == (16, len(every.queue_pairs) - 16)
-    assert few.contender.alone_s == pytest.approx(every.contender.alone_s, rel=1e-9)
+    assert few.contender.alone_s >= every.contender.alone_s
     sizes = sorted(bytes_by_connection(every.contender)[: len(every.queue_pairs)])
     assert min(bytes_by_connection(few.contender)[:16]) >= sizes[-16] * (1 - 1e-9)
 

@@ -1,0 +1,51 @@
+"""What of a decision is as it was: jobs whose paths or level would change, and views in which some cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from planner.contention.policies.loads import path_of
+from planner.contention.policies.records import Choice, Decision, View
+
+Paths = tuple[tuple[Choice, ...], ...]
+
+
+def is_changed(view: View, decision: Decision, job: int) -> bool:
+    """Whether a job takes another path or has another level than now. A job that needs no level keeps what it has."""
+    level, now = decision.levels[job], view.jobs[job]
+    by_axis = bool(decision.axis_levels and decision.axis_levels[job])
+    return decision.paths[job] != now.now or by_axis or (level is not None and level != now.own_level)
+
+
+def changed_jobs(view: View, decision: Decision) -> tuple[int, ...]:
+    """Return the jobs whose paths or level change. When a job begins is no change: nothing in the fabric is set."""
+    return tuple(job for job in range(len(view.jobs)) if is_changed(view, decision, job))
+
+
+def restored(view: View, decision: Decision, jobs: Collection[int]) -> Decision:
+    """Return the decision with the paths and levels of now of these jobs."""
+    if not jobs:
+        return decision
+    paths, levels = list(decision.paths), list(decision.levels)
+    axis_levels = list(decision.axis_levels)
+    for job in jobs:
+        paths[job] = view.jobs[job].now
+        levels[job] = None if levels[job] is None else view.jobs[job].own_level
+        if axis_levels:
+            axis_levels[job] = ()
+    return replace(decision, paths=tuple(paths), levels=tuple(levels), axis_levels=tuple(axis_levels), proved=False)
+
+
+def with_paths(view: View, paths: Paths) -> View:
+    """Return the view in which each connection has the chosen path alone. Decisions on it have choice 0 throughout:
+    `replace(decision, paths=paths)` is theirs on `view`."""
+    jobs = tuple(
+        replace(
+            job,
+            paths=tuple((path_of(options, choice),) for options, choice in zip(job.paths, choices, strict=True)),
+            now=(0,) * len(choices),
+        )
+        for job, choices in zip(view.jobs, paths, strict=True)
+    )
+    return replace(view, jobs=jobs)
