@@ -32,7 +32,8 @@ from planner.contention.policies.records import Decision, View
 from planner.contention.viewing import contender_of, playing_under, view_of
 from profiles.records import dataclass, replace
 
-LEVELS, HASHES, JITTER = 8, 8, 0.01
+LEVELS, HASHES = 8, 8
+PLAYING = Settings(jitter=0.01)
 REACHES = (1.0, 0.25)
 """What part of what the estimator's links reach is reached."""
 CONTENDS = 0.01
@@ -213,7 +214,7 @@ def _played(view: View, decision: Decision, fabric: Fabric, *, blocking: bool) -
     rates = fabric.links.bytes_per_s
     if blocking:
         playings, rates = _blocking(playings, fabric)
-    played = play(playings, rates, settings=Settings(jitter=JITTER))
+    played = play(playings, rates, settings=PLAYING)
     return [job.seconds for job in played.jobs]
 
 

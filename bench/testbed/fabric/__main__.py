@@ -3,6 +3,7 @@
     python -m bench.testbed.fabric [--short] [--pairs 12] [--queues 3] [--lasts 20] [--seed 0] [--json FILE]
     python -m bench.testbed.fabric --probe
     python -m bench.testbed.fabric --mixes 6 [--lasts 20]
+    python -m bench.testbed.fabric --emitted [--lasts 20]
 
 Twelve pairs and three queues of five jobs, each three times: with fair shares on ways by chance, with a level for each
 job, and on ways that were chosen. Jobs sleep as long as they would compute, and sum (gloo's all-reduce) or send (a
@@ -10,7 +11,8 @@ plain TCP connection) what takes about as long. Everything is namespaces of this
 levels `htb` keeps, rules by source port in place of a switch's hash. The simulator is the product's
 (`estimator.network`), on the same fabric as a cluster file would have it; nothing is fitted. `--probe` has `cellplan
 network probe` find the ways instead, beside what the rules say; `--mixes` runs mixes of four to six jobs under network
-policies (`gains.py`), on four levels that `nft` and the links tell by DSCP.
+policies (`gains.py`), on four levels that `nft` and the links tell by DSCP; `--emitted` applies what `cellplan
+contention --emit` wrote (`emitted.py`).
 
 Namespaces need root, or a kernel that lets anybody make user namespaces; without, this says why, and ends.
 """
@@ -73,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" {args.nic:g} Mb/s, uplinks {args.uplink:g} Mb/s",
         flush=True,
     )
-    if args.mixes:
-        return _run_mixes(shape, args)
+    if args.mixes or args.emitted:
+        return _run_policies(shape, args)
     if args.probe:
         pairs = ((0, shape.hosts - 1), (shape.hosts - 1, 0), (0, 1))
         return 1 if print_probed(shape, probe_fabric(shape, pairs)) else 0
@@ -102,12 +104,22 @@ def _save(rows: Iterable[dict[str, Any]], file: Path | None) -> None:
                 print(json.dumps(row), file=lines)
 
 
-def _run_mixes(shape: Shape, args: argparse.Namespace) -> int:
-    """Print what policies gain."""
+def _run_policies(shape: Shape, args: argparse.Namespace) -> int:
+    """Print what policies gain, or what came of settings that were emitted."""
+    from bench.testbed.fabric.emitted import CLASS_OF_DSCP, emitted_lines, run_emitted
     from bench.testbed.fabric.gains import report, run_mixes
 
     if tool("nft") is None:
         print("nothing is run: nft is not installed (nftables)")
+        return 0
+    if args.emitted:
+        narrow = replace(shape, places=4, levels=len(CLASS_OF_DSCP), dscps=tuple(CLASS_OF_DSCP))
+        emitted = run_emitted(
+            narrow, policy="crux", begin_s=BEGIN_S, lasts_s=args.lasts, jitter=args.jitter, seed=args.seed
+        )
+        print()
+        for line in emitted_lines(emitted):
+            print(line)
         return 0
     wide = replace(shape, places=MIX_PLACES, levels=len(MIX_DSCPS), dscps=MIX_DSCPS)
     found = run_mixes(
@@ -143,6 +155,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nic", type=float, default=80.0, help="Mb/s of a host's NIC (default: %(default)s)")
     parser.add_argument("--uplink", type=float, default=80.0, help="Mb/s of a leaf's uplink (default: %(default)s)")
     parser.add_argument("--probe", action="store_true", help="find ways by port, and run no jobs")
+    parser.add_argument("--emitted", action="store_true", help="apply settings that contention emits, and no cases")
     parser.add_argument("--mixes", type=int, default=0, help="run so many mixes under network policies, and no cases")
     parser.add_argument("--json", type=Path, help="add the rows to this file of lines")
     args = parser.parse_args(argv)

@@ -40,10 +40,10 @@ class Rank:
         return [(*self.hosts, port) for port in range(first, last + 1)]
 
 
-def probe_ways(prefix: str, shape: Shape, jobs: Sequence[Job], file: Path) -> Cluster:
-    """Return the fabric as its cluster file has it once `network probe` has found the ways between the hosts of jobs;
-    prints what that took. Raise MachineError where a probe fails."""
-    file.write_text(json.dumps(cluster_file(shape, devices=shape.places)), encoding="utf-8")
+def probe_ways(prefix: str, shape: Shape, jobs: Sequence[Job], file: Path, *, devices: int = 1) -> Cluster:
+    """Return the fabric, with so many devices on a host, as its cluster file has it once `network probe` has found the
+    ways between the hosts of jobs; prints what that took. Raise MachineError where a probe fails."""
+    file.write_text(json.dumps(cluster_file(shape, devices=devices)), encoding="utf-8")
     answers = probe_pairs(prefix, pairs_of(shape, jobs), file)
     missed = sum(answer["seen"] < answer["equal"] for answer in answers)
     asked = [answer["asked"] for answer in answers]
@@ -74,7 +74,7 @@ def decide_mixes(
     """Return the mixes under each policy, one mix after the other; ports that were chosen have been seen to lead where
     they shall. `folder` is for files. Raise MachineError where a probe fails or no ports are found."""
     every = [job for jobs in drawn for job in jobs]
-    cluster = probe_ways(prefix, shape, every, folder / "fabric.yaml")
+    cluster = probe_ways(prefix, shape, every, folder / "fabric.yaml", devices=shape.places)
     traced = trace_own(prefix, shape, every)
     cases, choices = [], []
     for number, jobs in enumerate(drawn):

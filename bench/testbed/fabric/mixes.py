@@ -48,7 +48,7 @@ def draw_mix(shape: Shape, seed: int, number: int) -> tuple[Job, ...]:
     kinds: list[Kind] = ["ring" if place < (size + 1) // 2 else "flow" for place in range(size)]
     jobs: list[Job] = []
     for _ in range(_TRIES):
-        jobs = [_with_ports(shape, job, rng) for job in draw_jobs(shape, rng, kinds, QUEUE_S)]
+        jobs = [with_ports_by_chance(shape, job, rng) for job in draw_jobs(shape, rng, kinds, QUEUE_S)]
         links = [job.links(shape).keys() for job in jobs]
         shared = sum(any(own & other for other in links if other is not own) for own in links)
         if shared >= CONTENDING:
@@ -56,7 +56,8 @@ def draw_mix(shape: Shape, seed: int, number: int) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
-def _with_ports(shape: Shape, job: Job, rng: random.Random) -> Job:
+def with_ports_by_chance(shape: Shape, job: Job, rng: random.Random) -> Job:
+    """Return a job whose ranks have ports by chance, and spines as these lead."""
     firsts = [FIRST_PORT + rng.randrange(BLOCKS * BLOCK_PORTS // HELD_PORTS) * HELD_PORTS for _ in job.hosts]
     spines = [shape.spine_of(shape.leaf_of(host), first) for host, first in zip(job.hosts, firsts, strict=True)]
     return replace(job, ports=tuple((first, first + HELD_PORTS - 1) for first in firsts), spines=tuple(spines))
@@ -75,14 +76,14 @@ def pairs_of(shape: Shape, jobs: Iterable[Job]) -> list[tuple[int, int]]:
     return sorted(pair for pair in pairs if shape.leaf_of(pair[0]) != shape.leaf_of(pair[1]))
 
 
-def jobs_text(jobs: Sequence[Job]) -> str:
-    """Return the jobs as a file of `cellplan contention`, each on the device of its place on its hosts. gloo's ring
-    sends to the rank before: its hosts come in that order."""
+def jobs_text(jobs: Sequence[Job], *, apart: bool = False) -> str:
+    """Return the jobs as a file of `cellplan contention`, each on the device of its place on its hosts, or,
+    where they are `apart`, on all of a host. gloo's ring sends to the rank before: its hosts come in that order."""
     written = [
         {
             "id": job_name(job),
             "hosts": ",".join(host_name(host) for host in (job.hosts[::-1] if job.kind == "ring" else job.hosts)),
-            "gpus": str(job.place),
+            **({} if apart else {"gpus": str(job.place)}),
             "traffic": {
                 "compute_s": job.compute_s,
                 "begins_s": job.begins_s,
