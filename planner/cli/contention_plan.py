@@ -177,7 +177,11 @@ def _print_more(found: dict[str, Any]) -> None:
         print_table("Less work for a smaller worst slowdown", ("work done", "worst slowdown", "of job", "proved"), rows)
     if found["beliefs"]:
         lost = [
-            (f"{belief['error']:.0%}", format_count(belief["flops_per_s"], "FLOP/s"), f"{belief['lost']:.2%}")
+            (
+                f"W, t and periods wrong by {belief['error']:.0%}",
+                format_count(belief["flops_per_s"], "FLOP/s"),
+                f"{belief['lost']:.2%}",
+            )
             for belief in found["beliefs"]
         ]
-        print_table("If W, t and periods are wrong by", ("error", "work done", "lost"), lost)
+        print_table("What wrong beliefs cost", ("belief", "work done", "lost"), lost)

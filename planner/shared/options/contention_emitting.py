@@ -24,7 +24,7 @@ CLASSES = Values(
     expected="traffic classes from 0 to 7 with commas between, or none",
     read=_read_classes,
     holds=lambda classes: all(0 <= number < MOST_CLASSES for number in classes),
-    schema={"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
+    schema={"items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
 )
 
 
@@ -63,6 +63,9 @@ class ContentionEmittingOptions(TopologyOptions):
         Path | None,
         Option("addresses of hosts for TCP, as /etc/hosts has them (default: the cluster file's)", group="settings"),
     ] = None
+    queue_pairs: Annotated[
+        bool, Option("play how many queue pairs stock NCCL had best (default: yes)", group="settings")
+    ] = True
     verify: Annotated[
         tuple[Path, ...],
         Option(
@@ -77,7 +80,7 @@ class ContentionEmittingOptions(TopologyOptions):
     def check_emitting(self) -> None:
         """Raise InputError for what only a folder of settings needs where none is written, and a third file."""
         if self.emit is None:
-            for name in ("emit_map", "addresses"):
+            for name in ("emit_map", "addresses", "queue_pairs"):
                 if name in self.changed():
                     raise self.wrong(name, found="it without --emit", expected="--emit DIR")
         if len(self.verify) > 2:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from estimator.network.connections import Model
 from estimator.network.fabric import Fabric, Nccl, fabric_of
 from planner.contention.emitting.counters import read_counters
 from planner.contention.emitting.planned import PlannedJob
@@ -175,27 +176,29 @@ def test_a_host_without_a_job_or_outside_the_cluster_is_refused(tmp_path: Path) 
             verify({(host, 5): 1}, jobs, PLANNED, SECONDS, THREE, fabric)
 
 
-def _priced(tmp_path: Path, fabric: Fabric) -> list[tuple[int, bool, float]]:
+def _priced(tmp_path: Path, fabric: Fabric, model: Model) -> list[tuple[int, bool, float]]:
     jobs = _jobs(tmp_path, _cluster(tmp_path))
     return [
         (pair.queue_pairs, pair.split_data, pair.work_share)
-        for pair in price_queue_pairs(jobs, PLANNED, fabric, jitter=0.0)
+        for pair in price_queue_pairs(jobs, PLANNED, fabric, model=model)
     ]
 
 
-def test_queue_pairs_are_priced_as_they_play_and_the_best_comes_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["flow", "collective"])
+def test_queue_pairs_are_priced_as_they_play_and_the_best_comes_first(tmp_path: Path, model: Model) -> None:
     fabric = fabric_of(_cluster(tmp_path))
-    priced = _priced(tmp_path, fabric)
+    priced = _priced(tmp_path, fabric, model)
     assert len(priced) == 7
     assert [share for _, _, share in priced] == sorted((share for _, _, share in priced), reverse=True)
-    assert priced == _priced(tmp_path, fabric)
+    assert priced == _priced(tmp_path, fabric, model)
     by_pair = {(count, split): share for count, split, share in priced}
     assert by_pair[8, False] > by_pair[1, False]
+    assert (by_pair[8, True] == by_pair[8, False]) == (model == "collective")
     assert all(0 < share <= 1.001 for share in by_pair.values())
 
 
 def test_where_ways_do_not_matter_one_queue_pair_is_best(tmp_path: Path) -> None:
     fabric = fabric_of(_cluster(tmp_path))
     wide = replace(fabric, links=replace(fabric.links, bytes_per_s=fabric.links.bytes_per_s * 1000), nccl=Nccl())
-    priced = _priced(tmp_path, wide)
+    priced = _priced(tmp_path, wide, "flow")
     assert priced[0][:2] == (1, False)
