@@ -171,7 +171,8 @@ def test_jobs_run_and_sum() -> None:
         kind="ring", hosts=(0, 1, 2, 3), place=1, compute_s=0.05, begins_s=0.02, size_bytes=80_000, spines=(0,) * 4
     )
     case = Case(name="pair 1", mode="fair", jobs=(flow(0, 2), ring))
-    (found,) = run_cases(SMALL, [case], lasts_s=1.5, jitter=0.0, seed=0, limit_s=200)
+    (ran,) = run_cases(SMALL, [case], lasts_s=1.5, jitter=0.0, seed=0, limit_s=200)
+    found = ran.jobs
     assert len(found) == 2
     sent_s = 1_000_000 / SMALL.nic_bytes_per_s
     assert min(found[0].iterations_s(0.0, math.inf)) > 0.95 * (0.1 + sent_s)

@@ -86,8 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = run_cases(
         shape, cases, lasts_s=lasts_s, jitter=args.jitter, seed=args.seed, limit_s=60 + 3 * lasts_s * len(cases)
     )
-    print(f"{_busy_share(idle):.0%} of the machine was busy, with whatever else it does")
-    rows = _rows(shape, cases, found, lasts_s, jitter=args.jitter, seeds=args.seeds)
+    print(f"{_busy_share(idle):.0%} of the machine was busy, with whatever else it does;", end=" ")
+    again, disturbed = sum(ran.rounds > 1 for ran in found), sum(ran.disturbed for ran in found)
+    print(f"{again} of {len(found)} rounds were disturbed and run again, {disturbed} still were")
+    rows = _rows(shape, cases, [ran.jobs for ran in found], lasts_s, jitter=args.jitter, seeds=args.seeds)
     print_rows(rows)
     print()
     for line in verdicts(rows):

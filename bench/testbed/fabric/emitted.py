@@ -25,7 +25,7 @@ from bench.testbed.fabric.deciding import apply_choices, probe_ways, trace_own
 from bench.testbed.fabric.gains import utilization
 from bench.testbed.fabric.mixes import Choice, job_name, jobs_text, with_ports_by_chance
 from bench.testbed.fabric.queues import class_name
-from bench.testbed.fabric.running import Ran, marking, run_rounds
+from bench.testbed.fabric.running import Ran, marking, run_quietly
 from bench.testbed.fabric.shape import Shape, host_name, place_address, spine_name
 from bench.testbed.fabric.simulated import Simulator
 from bench.testbed.fabric.spaces import host_space, lay_out_fabric
@@ -39,6 +39,8 @@ CLASS_OF_DSCP = {46: 6, 34: 5, 26: 4, 18: 3}
 JOBS: tuple[Kind, ...] = ("ring", "ring", "flow", "flow")
 SHARED = 3
 """Jobs that share links at least, on ways by chance."""
+LEAST_BYTES = 100_000
+"""Of a job on a spine: less is how connections begin and end."""
 _TRIES = 100
 _UNMARKED = "table ip levels {}\ndelete table ip levels\n"
 """Takes away what a round before had loaded in a container."""
@@ -113,16 +115,8 @@ def run_emitted(shape: Shape, *, policy: str, begin_s: float, lasts_s: float, ji
 
         def run(case: Case, rules: Sequence[str]) -> Ran:
             limit_s = 60 + 3 * until_s
-            (ran,) = run_rounds(
-                prefix,
-                shape,
-                [case],
-                lasts_s=until_s,
-                jitter=jitter,
-                seed=seed,
-                limit_s=limit_s,
-                rules=[rules],
-            )
+            how = {"lasts_s": until_s, "jitter": jitter, "limit_s": limit_s}
+            (ran,) = run_quietly(prefix, shape, [case], **how, seed=seed, rules=[rules])
             return ran
 
         ran_before = run(before, [marking(shape, 0)] * len(jobs))
@@ -130,7 +124,8 @@ def run_emitted(shape: Shape, *, policy: str, begin_s: float, lasts_s: float, ji
         counted = Counters(prefix, shape)
         ran_after = run(after, [_UNMARKED] * len(jobs))
         sent, crossed = counted.since()
-        verified = _verify(folder, sent)
+        senders = {path["from"]["host"] for row in plan["jobs"] for path in row["paths"]}
+        verified = _verify(folder, {key: count for key, count in sent.items() if key[0] in senders})
     simulator = Simulator(shape, from_s=begin_s, until_s=until_s)
     simulated = tuple(
         tuple(
@@ -153,9 +148,8 @@ def run_emitted(shape: Shape, *, policy: str, begin_s: float, lasts_s: float, ji
 def _contention(folder: Path, *words: str) -> dict[str, Any]:
     """What the command says of the folder's jobs."""
     files = ("--priority-map", str(folder / "config_db.json"), "--reserved", "none", "--transport", "tcp")
-    addresses = ("--addresses", str(folder / "hosts"))
     command = ("-m", "cellplan", "contention", str(folder / "jobs.json"), "--cluster", str(folder / "fabric.yaml"))
-    answer: dict[str, Any] = json.loads(run_tool(sys.executable, *command, *files, *addresses, *words, "--json"))
+    answer: dict[str, Any] = json.loads(run_tool(sys.executable, *command, *files, *words, "--json"))
     return answer
 
 
@@ -165,7 +159,8 @@ def _emit(folder: Path, jobs: Sequence[Job], policy: str) -> dict[str, Any]:
     (folder / "jobs.json").write_text(jobs_text(jobs, apart=True), encoding="utf-8")
     known = "".join(f"{place_address(host, job.place)} {host_name(host)}\n" for job in jobs for host in job.hosts)
     (folder / "hosts").write_text(known, encoding="utf-8")
-    _contention(folder, "--policy", policy, "--emit", str(folder / "settings"), "-o", str(folder / "contention.json"))
+    settings = ("--emit", str(folder / "settings"), "--addresses", str(folder / "hosts"))
+    _contention(folder, "--policy", policy, *settings, "-o", str(folder / "contention.json"))
     plan: dict[str, Any] = json.loads((folder / "contention.json").read_text(encoding="utf-8"))
     return plan
 
@@ -252,14 +247,14 @@ def _verify(folder: Path, sent: Mapping[tuple[str, int], int]) -> dict[str, Any]
 def emitted_lines(found: Emitted) -> Iterator[str]:
     """Yield the tables."""
     jobs = found.cases[1].jobs
-    yield "| job | level | DSCP | spine by rank | bytes counted over spines | alone, before | after | simulated |"
+    yield "| job | level | DSCP | spine by rank | bytes counted over spines | before | after | simulated |"
     yield "| :-- | --: | --: | :-- | :-- | --: | --: | --: |"
     dscps = list(CLASS_OF_DSCP)
     for place, job in enumerate(jobs):
         over = ", ".join(
             f"{spine_name(spine)} {count / 1e6:.1f} MB at level {level}"
             for (own, level, spine), count in sorted(found.crossed.items())
-            if own == job.place
+            if own == job.place and count >= LEAST_BYTES
         )
         before, after = (ran.jobs[place].mean_s(found.from_s, found.until_s) for ran in found.ran)
         yield (

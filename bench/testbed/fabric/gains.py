@@ -1,8 +1,7 @@
 """What policies gain on the emulated fabric, measured beside simulated: `python -m bench.testbed.fabric --mixes 6`.
 
 Utilisation is the share of devices' time in which they compute (Crux, eq. 1: all devices do as much in a second). A
-round is a mix under a policy. It is disturbed where a rank woke too late in the mean, or the machine's own host kept
-cores from it: then it is run again, `AGAIN` times at most, and the round that was disturbed least counts.
+round is a mix under a policy; one that something else disturbed is run again (`running`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from bench.testbed.fabric.cases import Case, Job, Mode
 from bench.testbed.fabric.deciding import decide_mixes
 from bench.testbed.fabric.mixes import draw_mix
-from bench.testbed.fabric.running import Ran, Timed, run_rounds
+from bench.testbed.fabric.running import Ran, Timed, run_quietly
 from bench.testbed.fabric.shape import Shape
 from bench.testbed.fabric.simulated import Simulator
 from bench.testbed.fabric.spaces import lay_out_fabric
@@ -25,9 +24,6 @@ from bench.testbed.network import standing
 from profiles.records import dataclass
 
 POLICIES: tuple[Mode, ...] = ("ecmp", "crux", "ours")
-LATE_S, STOLEN, AGAIN = 0.002, 0.02, 2
-"""What disturbs a round: a rank that woke later than this in the mean, or a host that kept more of the cores; and how
-often it is run again."""
 WITHIN = 0.03
 """Points of utilisation; asked of the gain measured beside the gain simulated."""
 
@@ -43,12 +39,11 @@ class Round:
     others: tuple[tuple[float, ...], ...]
     from_s: float
     until_s: float
-    rounds: int
 
     @property
     def disturbed(self) -> bool:
         """Whether something held it up that is not the fabric's."""
-        return is_disturbed(self.ran)
+        return self.ran.disturbed
 
     @property
     def measured(self) -> float:
@@ -74,7 +69,7 @@ class Round:
             "late_s": self.ran.late_s,
             "busy": self.ran.busy,
             "stolen": self.ran.stolen,
-            "rounds": self.rounds,
+            "rounds": self.ran.rounds,
             "utilization_measured": self.measured,
             "utilization_simulated": self.simulated,
             "jobs": [
@@ -100,11 +95,6 @@ class Round:
         return [utilization(self.case.jobs, row) for row in (*self.usual, *self.others)]
 
 
-def is_disturbed(ran: Ran) -> bool:
-    """Whether ranks woke late or cores were kept from the machine."""
-    return ran.late_s > LATE_S or ran.stolen > STOLEN
-
-
 def utilization(jobs: Sequence[Job], seconds: Sequence[float]) -> float:
     """Return the share of devices' time in which they compute, of jobs whose iterations take so many seconds."""
     busy = sum(len(job.hosts) * job.compute_s / each for job, each in zip(jobs, seconds, strict=True))
@@ -121,10 +111,10 @@ def run_mixes(
     with standing(lay_out_fabric(shape)) as (prefix, _), TemporaryDirectory() as folder:
         cases = decide_mixes(prefix, shape, drawn, Path(folder), POLICIES)
         limit_s = 60 + 3 * until_s * len(cases)
-        ran, rounds = _ran(prefix, shape, cases, lasts_s=until_s, jitter=jitter, seed=seed, limit_s=limit_s)
+        ran = run_quietly(prefix, shape, cases, lasts_s=until_s, jitter=jitter, seed=seed, limit_s=limit_s)
     simulator = Simulator(shape, from_s=begin_s, until_s=until_s)
     found = []
-    for case, one, count in zip(cases, ran, rounds, strict=True):
+    for case, one in zip(cases, ran, strict=True):
         usual, others = simulator.plays(case, jitter=jitter, seeds=seeds)
         found.append(
             Round(
@@ -134,31 +124,9 @@ def run_mixes(
                 others=tuple(map(tuple, others)),
                 from_s=begin_s,
                 until_s=until_s,
-                rounds=count,
             )
         )
     return [found[at : at + len(POLICIES)] for at in range(0, len(found), len(POLICIES))]
-
-
-def _ran(
-    prefix: str, shape: Shape, cases: Sequence[Case], *, lasts_s: float, jitter: float, seed: int, limit_s: float
-) -> tuple[list[Ran], list[int]]:
-    """What came of each case, and how often it ran."""
-    best: dict[int, Ran] = {}
-    rounds = [0] * len(cases)
-    left = list(range(len(cases)))
-    for _ in range(1 + AGAIN):
-        some = [cases[number] for number in left]
-        again = run_rounds(prefix, shape, some, lasts_s=lasts_s, jitter=jitter, seed=seed, limit_s=limit_s)
-        for number, ran in zip(left, again, strict=True):
-            rounds[number] += 1
-            known = best.get(number)
-            if known is None or not is_disturbed(ran) or (ran.late_s, ran.stolen) < (known.late_s, known.stolen):
-                best[number] = ran
-        left = [number for number in left if is_disturbed(best[number])]
-        if not left:
-            break
-    return [best[number] for number in range(len(cases))], rounds
 
 
 def report(mixes: Sequence[Sequence[Round]]) -> Iterator[str]:
@@ -198,7 +166,7 @@ def _row(each: Round, base: Round) -> str:
         spread = [own - other for own, other in zip(each.every, base.every, strict=True)]
         measured, simulated = map(_points, _gain(each, base))
         gains = f"| {measured} | {simulated} | {_points(min(spread))}, {_points(max(spread))} |"
-    state = [f"{each.rounds} rounds"] if each.rounds > 1 else []
+    state = [f"{each.ran.rounds} rounds"] if each.ran.rounds > 1 else []
     state += ["disturbed"] if each.disturbed else []
     late = f"{each.ran.late_s * 1e3:.1f} ms, {each.ran.busy:.0%}"
     return (
