@@ -1,12 +1,13 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--thin 1] [--first-seed 0]
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
 
-Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
-`bench/contention/cases.py` and `bench/contention/speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds
-`traces/`) and have options of their own (--help).
+Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
+its short form: --thin 17), speed; without any, all three. What is drawn is said in `bench/contention/cases.py`,
+`testbed_cases.py` and `speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds `traces/`) and have options of
+their own (--help).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 
-from bench.contention import figure_16, figure_23, figure_24, speed
+from bench.contention import figure_16, figure_23, figure_24, figures_19_22, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
 TITLES = {
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
+    "figures-19-22": "Figures 19 to 22: the paper's testbed, all batches that fit",
     "speed": "What decisions cost",
 }
 
@@ -43,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
+    parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
@@ -62,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
+    if name == "figures-19-22":
+        return figures_19_22.lines(options.thin)
     return figure_16.lines(options.cases, options.first_seed)
 
 

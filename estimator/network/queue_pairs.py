@@ -1,8 +1,9 @@
 """The connections that NCCL opens for a collective: who sends how much to whom, by which NICs, from which UDP port.
 
-A collective over several nodes has a channel for each NIC that a group has in a node: a ring, or a double binary tree,
-through the nodes in the order in which the group's ranks first sit on them, in and out of each by the NIC of that
-number (`ncclTopoSearchRec` keeps to rails; src/graph in NCCL). Between a rank and a peer that it sends to directly
+A collective over several nodes has a channel for each NIC that a group has in the node where it has fewest (NCCL takes
+the least of all ranks' channels: `initTransportsRank` in src/init.cc): a ring, or a double binary tree, through the
+nodes in the order in which the group's ranks first sit on them, in and out of each by the NIC of that number
+(`ncclTopoSearchRec` keeps to rails; src/graph in NCCL). Between a rank and a peer that it sends to directly
 (send_recv, all_to_all) there is one connection. What passes inside a node, or an island of several, needs none.
 """
 
@@ -123,15 +124,11 @@ def _by_channel(exchange: Exchange, group: Sequence[int], seats: Sequence[Seat],
         inside[int(fabric.box_of_node[seats[rank].node])].setdefault(int(fabric.nic_of_device[device]), device)
     if len(inside) < 2:
         return _NONE
-    channels = max(len(by_nic) for by_nic in inside.values())
-    table = np.array([_stretched([by_nic[nic] for nic in sorted(by_nic)], channels) for by_nic in inside.values()])
+    channels = min(len(by_nic) for by_nic in inside.values())
+    table = np.array([[by_nic[nic] for nic in sorted(by_nic)[:channels]] for by_nic in inside.values()])
     edges, share = box_edges(exchange.algorithm or ALGORITHM_OF[exchange.op], exchange.op, len(group), len(inside))
     sizes = np.repeat(share * exchange.size_bytes / channels, channels)
     return table[edges[:, 0]].ravel(), table[edges[:, 1]].ravel(), sizes
-
-
-def _stretched(devices: list[int], channels: int) -> list[int]:
-    return [devices[channel * len(devices) // channels] for channel in range(channels)]
 
 
 def box_edges(algorithm: Algorithm, op: CollectiveOp, ranks: int, boxes: int) -> tuple[Integers, Floats]:

@@ -9,6 +9,7 @@ from estimator.communication.groups import describe_group
 from estimator.network.fabric import fabric_of
 from estimator.traffic.on_fabric import seats_on
 from profiles.cluster_file import load_cluster
+from profiles.vocabulary import CollectiveOp
 
 PLACES = {place.name: place for place in places(128)}
 
@@ -51,3 +52,16 @@ def test_an_exchange_of_uneven_boxes_is_as_slow_as_its_busiest_box(cluster: str,
     assert len({box.ranks for box in group.boxes}) > 1
     flows = flow_line("all_to_all", "exchange", group, fabric_of(place), seats_on(place, slots))
     assert _line("all_to_all", "exchange", group).seconds(1e9) == pytest.approx(flows.seconds(1e9), rel=1e-6)
+
+
+@pytest.mark.parametrize("counts", [(4, 3), (4, 3, 2), (8, 1), (5, 3, 3, 2), (2, 8, 2)])
+def test_boxes_with_different_numbers_of_nics_have_the_channels_of_the_one_with_fewest(counts: tuple[int, ...]) -> None:
+    """As NCCL has it: so rings, and trees of four boxes, take what the closed form says."""
+    place = load_cluster("a100-40gb:4x8")
+    slots = tuple(slot for slot in place.slots if slot.node < len(counts) and slot.index < counts[slot.node])
+    group, seats = describe_group(place, slots), seats_on(place, slots)
+    forms: list[tuple[CollectiveOp, str]] = [("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring")]
+    forms += [("all_reduce", "tree")] if len(counts) > 3 else []
+    for op, algorithm in forms:
+        flows = flow_line(op, algorithm, group, fabric_of(place), seats)
+        assert flows.seconds(1e9) == pytest.approx(_line(op, algorithm, group).seconds(1e9), rel=1e-6)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,9 @@ def test_blocks_are_spread_evenly_by_chance() -> None:
 
 
 def test_shapes_that_cannot_be_are_refused() -> None:
-    for wrong in ({"hosts": 65}, {"hosts": 7}, {"spines": 0}, {"levels": 8}):
+    wrongs: list[dict[str, Any]] = [{"hosts": 65}, {"hosts": 7}, {"spines": 0}, {"levels": 8}]
+    wrongs += [{"dscps": (46, 34)}, {"dscps": (46, 34, 26, 26, 18)}, {"dscps": (64, 34, 26, 18, 10)}]
+    for wrong in wrongs:
         with pytest.raises(InputError, match=f"fabric: {next(iter(wrong))}"):
             Shape(**wrong)
     with pytest.raises(InputError, match="rates"):
@@ -168,7 +171,8 @@ def test_jobs_run_and_sum() -> None:
         kind="ring", hosts=(0, 1, 2, 3), place=1, compute_s=0.05, begins_s=0.02, size_bytes=80_000, spines=(0,) * 4
     )
     case = Case(name="pair 1", mode="fair", jobs=(flow(0, 2), ring))
-    (found,) = run_cases(SMALL, [case], lasts_s=1.5, jitter=0.0, seed=0, limit_s=200)
+    (ran,) = run_cases(SMALL, [case], lasts_s=1.5, jitter=0.0, seed=0, limit_s=200)
+    found = ran.jobs
     assert len(found) == 2
     sent_s = 1_000_000 / SMALL.nic_bytes_per_s
     assert min(found[0].iterations_s(0.0, math.inf)) > 0.95 * (0.1 + sent_s)

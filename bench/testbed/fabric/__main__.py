@@ -2,13 +2,17 @@
 
     python -m bench.testbed.fabric [--short] [--pairs 12] [--queues 3] [--lasts 20] [--seed 0] [--json FILE]
     python -m bench.testbed.fabric --probe
+    python -m bench.testbed.fabric --mixes 6 [--lasts 20]
+    python -m bench.testbed.fabric --emitted [--lasts 20]
 
 Twelve pairs and three queues of five jobs, each three times: with fair shares on ways by chance, with a level for each
 job, and on ways that were chosen. Jobs sleep as long as they would compute, and sum (gloo's all-reduce) or send (a
 plain TCP connection) what takes about as long. Everything is namespaces of this machine: veth pairs whose rates and
 levels `htb` keeps, rules by source port in place of a switch's hash. The simulator is the product's
 (`estimator.network`), on the same fabric as a cluster file would have it; nothing is fitted. `--probe` has `cellplan
-network probe` find the ways instead, beside what the rules say.
+network probe` find the ways instead, beside what the rules say; `--mixes` runs mixes of four to six jobs under network
+policies (`gains.py`), on four levels that `nft` and the links tell by DSCP; `--emitted` applies what `cellplan
+contention --emit` wrote (`emitted.py`).
 
 Namespaces need root, or a kernel that lets anybody make user namespaces; without, this says why, and ends.
 """
@@ -21,8 +25,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.testbed.fabric.cases import PAIRS, QUEUES, Case, make_cases
 from bench.testbed.fabric.probing import print_probed, probe_fabric
@@ -31,11 +36,16 @@ from bench.testbed.fabric.running import Timed, run_cases
 from bench.testbed.fabric.shape import Shape
 from bench.testbed.fabric.simulated import Simulator
 from bench.testbed.fabric.unprivileged import in_user_namespace
+from bench.testbed.namespaces import tool
 from bench.testbed.network import why_not
 from estimator.host.cpu import cpu_name
+from profiles.records import replace
 
 BEGIN_S, LOOKED_AT_S = 1.5, 20.0
 """What is left out at the beginning of a round, when windows open; and how long is looked at."""
+
+MIX_PLACES, MIX_DSCPS = 6, (46, 34, 26, 18)
+"""How many jobs a host can have part in, and the DSCP of each level, in mixes."""
 
 SHORT = {"pairs": 6, "queues": 2, "lasts": 5.0}
 """Under five minutes."""
@@ -65,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" {args.nic:g} Mb/s, uplinks {args.uplink:g} Mb/s",
         flush=True,
     )
+    if args.mixes or args.emitted:
+        return _run_policies(shape, args)
     if args.probe:
         pairs = ((0, shape.hosts - 1), (shape.hosts - 1, 0), (0, 1))
         return 1 if print_probed(shape, probe_fabric(shape, pairs)) else 0
@@ -74,16 +86,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = run_cases(
         shape, cases, lasts_s=lasts_s, jitter=args.jitter, seed=args.seed, limit_s=60 + 3 * lasts_s * len(cases)
     )
-    print(f"{_busy_share(idle):.0%} of the machine was busy, with whatever else it does")
-    rows = _rows(shape, cases, found, lasts_s, jitter=args.jitter, seeds=args.seeds)
+    print(f"{_busy_share(idle):.0%} of the machine was busy, with whatever else it does;", end=" ")
+    again, disturbed = sum(ran.rounds > 1 for ran in found), sum(ran.disturbed for ran in found)
+    print(f"{again} of {len(found)} rounds were disturbed and run again, {disturbed} still were")
+    rows = _rows(shape, cases, [ran.jobs for ran in found], lasts_s, jitter=args.jitter, seeds=args.seeds)
     print_rows(rows)
     print()
     for line in verdicts(rows):
         print(line)
-    if args.json:
-        with args.json.open("a", encoding="utf-8") as lines:
+    _save((row.to_json() for row in rows), args.json)
+    return 0
+
+
+def _save(rows: Iterable[dict[str, Any]], file: Path | None) -> None:
+    """Add rows to a file of lines, if one is named."""
+    if file is not None:
+        with file.open("a", encoding="utf-8") as lines:
             for row in rows:
-                print(json.dumps(row.to_json()), file=lines)
+                print(json.dumps(row), file=lines)
+
+
+def _run_policies(shape: Shape, args: argparse.Namespace) -> int:
+    """Print what policies gain, or what came of settings that were emitted."""
+    from bench.testbed.fabric.emitted import CLASS_OF_DSCP, emitted_lines, run_emitted
+    from bench.testbed.fabric.gains import report, run_mixes
+
+    if tool("nft") is None:
+        print("nothing is run: nft is not installed (nftables)")
+        return 0
+    if args.emitted:
+        narrow = replace(shape, places=4, levels=len(CLASS_OF_DSCP), dscps=tuple(CLASS_OF_DSCP))
+        emitted = run_emitted(
+            narrow, policy="crux", begin_s=BEGIN_S, lasts_s=args.lasts, jitter=args.jitter, seed=args.seed
+        )
+        print()
+        for line in emitted_lines(emitted):
+            print(line)
+        return 0
+    wide = replace(shape, places=MIX_PLACES, levels=len(MIX_DSCPS), dscps=MIX_DSCPS)
+    found = run_mixes(
+        wide,
+        args.mixes,
+        begin_s=BEGIN_S,
+        lasts_s=args.lasts,
+        jitter=args.jitter,
+        seed=args.seed,
+        seeds=args.seeds,
+    )
+    print()
+    for line in report(found):
+        print(line)
+    _save((each.to_json() for mix in found for each in mix), args.json)
     return 0
 
 
@@ -104,6 +157,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nic", type=float, default=80.0, help="Mb/s of a host's NIC (default: %(default)s)")
     parser.add_argument("--uplink", type=float, default=80.0, help="Mb/s of a leaf's uplink (default: %(default)s)")
     parser.add_argument("--probe", action="store_true", help="find ways by port, and run no jobs")
+    parser.add_argument("--emitted", action="store_true", help="apply settings that contention emits, and no cases")
+    parser.add_argument("--mixes", type=int, default=0, help="run so many mixes under network policies, and no cases")
     parser.add_argument("--json", type=Path, help="add the rows to this file of lines")
     args = parser.parse_args(argv)
     if args.short:

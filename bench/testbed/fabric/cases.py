@@ -11,12 +11,12 @@ from bench.testbed.fabric.shape import Shape
 from profiles.records import dataclass, replace
 
 Kind = Literal["ring", "flow"]
-Mode = Literal["fair", "levels", "paths"]
+Mode = Literal["fair", "levels", "paths", "ecmp", "crux", "ours"]
 MODES: tuple[Mode, ...] = ("fair", "levels", "paths")
 PAIRS, QUEUES = 12, 3
 PAIR_KINDS: tuple[tuple[Kind, ...], ...] = (("flow", "flow"), ("ring", "ring"), ("ring", "flow"))
 QUEUE_KINDS: tuple[Kind, ...] = ("ring", "ring", "ring", "flow", "flow")
-_COMPUTE_S, _PAIR_S, _QUEUE_S = (0.15, 0.4), (0.15, 0.45), (0.08, 0.2)
+_COMPUTE_S, _PAIR_S, QUEUE_S = (0.15, 0.4), (0.15, 0.45), (0.08, 0.2)
 """Of an iteration: what is computed, and what is sent alone, of a pair and where five jobs meet."""
 _EARLY = (1.0, 1.0, 0.5)
 _TRIES = 1000
@@ -26,7 +26,9 @@ _TRIES = 1000
 class Job:
     """A job that computes for `compute_s` and, from `begins_s` of that on, sends: a `ring` sums `size_bytes` over its
     hosts (gloo's all-reduce), a `flow` sends as many from the first to the second (a plain TCP connection). `spines`
-    is, of each host, where what it sends goes up; `place` is its own among the places of each host."""
+    is, of each host, where what it sends goes up; `place` is its own among the places of each host. `ports`: of each
+    host the first and the last that its connections leave from; without, a block of those that lead where `spines`
+    says."""
 
     kind: Kind
     hosts: tuple[int, ...]
@@ -36,6 +38,7 @@ class Job:
     size_bytes: int
     spines: tuple[int, ...]
     level: int = 0
+    ports: tuple[tuple[int, int], ...] = ()
 
     @property
     def flow_bytes(self) -> float:
@@ -61,7 +64,8 @@ class Job:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """Jobs that run at the same time; `mode`: all the same level on ways by chance (`fair`), each its own level on the
-    same ways (`levels`), or the same level on ways that were chosen (`paths`)."""
+    same ways (`levels`), or the same level on ways that were chosen (`paths`); or what a policy of that name decides.
+    """
 
     name: str
     mode: Mode
@@ -78,7 +82,7 @@ def make_cases(shape: Shape, seed: int, *, pairs: int = PAIRS, queues: int = QUE
         found += _modes(shape, f"pair {number + 1}", jobs, rng)
     for number in range(queues):
         rng = random.Random(f"queue {seed} {number}")
-        found += _modes(shape, f"queue {number + 1}", _draw(shape, rng, QUEUE_KINDS, _QUEUE_S), rng)
+        found += _modes(shape, f"queue {number + 1}", draw_jobs(shape, rng, QUEUE_KINDS, QUEUE_S), rng)
     return found
 
 
@@ -86,7 +90,7 @@ def _meeting(shape: Shape, rng: random.Random, kinds: Sequence[Kind], *, apart: 
     """Two jobs that send over a common link; `apart`: on hosts of their own, so that other ways lead around it. The
     last draw where there is none, as with one leaf."""
     for _ in range(_TRIES):
-        jobs = _draw(shape, rng, kinds, _PAIR_S)
+        jobs = draw_jobs(shape, rng, kinds, _PAIR_S)
         together = set(jobs[0].hosts) & set(jobs[1].hosts)
         if jobs[0].links(shape).keys() & jobs[1].links(shape).keys() and not (apart and together):
             break
@@ -97,7 +101,9 @@ def _thinnest(shape: Shape) -> float:
     return min(shape.nic_bytes_per_s, shape.uplink_bytes_per_s)
 
 
-def _draw(shape: Shape, rng: random.Random, kinds: Sequence[Kind], alone_range_s: tuple[float, float]) -> list[Job]:
+def draw_jobs(shape: Shape, rng: random.Random, kinds: Sequence[Kind], alone_range_s: tuple[float, float]) -> list[Job]:
+    """Return a job of each kind on hosts, with compute, bytes and ways by chance; alone it sends for so many seconds of
+    an iteration."""
     jobs = []
     for place, kind in enumerate(kinds):
         each = 1 if kind == "flow" else rng.choice((1, 2))

@@ -38,7 +38,8 @@ _MOST_HOSTS, _MOST_SWITCHES, _MOST_PLACES = 64, 16, 32
 class Shape:
     """`nic_bytes_per_s` of each host and `uplink_bytes_per_s` of each leaf to each spine, in each direction;
     `oversubscription` follows from them. `places`: how many jobs a host can have part in. `levels`: how many there are.
-    `seed` draws which ports take which spine."""
+    `seed` draws which ports take which spine. `dscps`: by which DSCP the links' queues tell the levels apart, the first
+    level's first; without any they go by port."""
 
     hosts: int = 8
     leaves: int = 2
@@ -48,6 +49,7 @@ class Shape:
     nic_bytes_per_s: float = 1e7
     uplink_bytes_per_s: float = 1e7
     seed: int = 0
+    dscps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for key, most in (
@@ -59,6 +61,8 @@ class Shape:
         ):
             if not 1 <= getattr(self, key) <= most:
                 _refuse(key, getattr(self, key), f"1 to {most}")
+        if self.dscps and len(set(self.dscps) & set(range(64))) < self.levels:
+            _refuse("dscps", self.dscps, f"one of 0 to 63 for each of {self.levels} levels")
         if self.hosts % self.leaves:
             _refuse("hosts", self.hosts, f"a multiple of the {self.leaves} leaves")
         if not 0 < min(self.nic_bytes_per_s, self.uplink_bytes_per_s) < float("inf"):

@@ -76,24 +76,31 @@ class Simulator:
 
     def simulate(self, case: Case, *, jitter: float, seeds: int) -> list[Simulated]:
         """Return what becomes of each job."""
+        usual, others = self.plays(case, jitter=jitter, seeds=seeds)
+        found = [*usual, *others]
+        return [
+            Simulated(
+                alone_s=self._play([self.playing_of(each)], 0.0, 0)[0],
+                mean_s=mean(one[job] for one in usual),
+                range_s=(min(one[job] for one in found), max(one[job] for one in found)),
+            )
+            for job, each in enumerate(case.jobs)
+        ]
+
+    def plays(self, case: Case, *, jitter: float, seeds: int) -> tuple[list[list[float]], list[list[float]]]:
+        """Return seconds of each job's iterations, a row for each seed at this jitter; and for other jitters and links
+        a little slower or faster."""
         playings = [self.playing_of(job) for job in case.jobs]
         usual = [self._play(playings, jitter, seed) for seed in range(seeds)]
-        found = [*usual, self._play(playings, 0.0, 0)]
-        found += [
+        others = [self._play(playings, 0.0, 0)]
+        others += [
             self._play(playings, share, seed)
             for share in JITTERS
             if share not in (0.0, jitter)
             for seed in range(seeds)
         ]
-        found += [self._play(playings, jitter, seed, rates=share) for share in RATES for seed in range(seeds)]
-        return [
-            Simulated(
-                alone_s=self._play([playing], 0.0, 0)[0],
-                mean_s=mean(one[job] for one in usual),
-                range_s=(min(one[job] for one in found), max(one[job] for one in found)),
-            )
-            for job, playing in enumerate(playings)
-        ]
+        others += [self._play(playings, jitter, seed, rates=share) for share in RATES for seed in range(seeds)]
+        return usual, others
 
     def _play(self, playings: list[Playing], jitter: float, seed: int, *, rates: float = 1.0) -> list[float]:
         """The mean over what is looked at. Of a job that meets nobody not every iteration is played, and of one that
@@ -160,8 +167,8 @@ def cluster_of(shape: Shape) -> Cluster:
     return load_cluster(name_cluster(cluster_file(shape)))
 
 
-def cluster_file(shape: Shape) -> dict[str, Any]:
-    """Return what a cluster file says of the fabric."""
+def cluster_file(shape: Shape, *, devices: int = 1) -> dict[str, Any]:
+    """Return what a cluster file says of the fabric, with so many devices on a host."""
 
     def link(name: str, bytes_per_s: float) -> dict[str, Any]:
         return {
@@ -184,7 +191,7 @@ def cluster_file(shape: Shape) -> dict[str, Any]:
     nodes = {
         "count": shape.hosts,
         "device": "a100-80gb",
-        "devices": 1,
+        "devices": devices,
         "island": {"link": nic, "size": 1},
         "nics": {"count": 1, "link": nic},
         "host_link": nic,

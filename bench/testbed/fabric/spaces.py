@@ -68,7 +68,7 @@ def lay_out_fabric(shape: Shape) -> Layout:
         for pairs_of_a_rate, rate in ((nics, shape.nic_bytes_per_s), (cables, shape.uplink_bytes_per_s))
         for pair in pairs_of_a_rate
         for end in wires[pair].ends
-        for line in queue_lines(end, rate, places=shape.places, levels=shape.levels)
+        for line in queue_lines(end, rate, places=shape.places, levels=shape.levels, dscps=shape.dscps)
     ]
     return Layout(
         spaces=tuple(Space(name=name, site="fabric", address=address) for name, address in addresses.items()),

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,7 +31,8 @@ _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def main() -> None:
-    """Write a line for each round: of the first rank of a job, when each of its iterations ended."""
+    """Write a line for each round: how much too late this rank woke, in the mean; of the first rank of a job, when each
+    of its iterations ended."""
     request = read_request()
     rank, world_size = request["rank"], request["world_size"]
     torch.set_num_threads(1)
@@ -55,6 +57,7 @@ def _round(one: dict[str, Any], rank: int) -> dict[str, Any]:
     if own is not None:
         first, last = jobs[own]["ports"][jobs[own]["ranks"].index(rank)]
         _PORTS.write_text(f"{first} {last}\n", encoding="ascii")
+        _mark(jobs[own].get("marks", ""))
     groups = [dist.new_group(job["ranks"]) if job["kind"] == "ring" else None for job in jobs]
     ends = None if own is None else _connect(jobs[own], rank, groups[own])
     dist.barrier()
@@ -65,14 +68,40 @@ def _round(one: dict[str, Any], rank: int) -> dict[str, Any]:
         assert ends is not None
         with ends[1]:
             sleep(float(begins) - time.perf_counter())
-            stamps = _run(jobs[own], ends[0], first=rank == jobs[own]["ranks"][0], end_s=float(begins) + one["lasts_s"])
-        if stamps:
-            found = {"job": own, "ended_s": [stamp - float(begins) for stamp in stamps]}
+            before = _ticks()
+            first = rank == jobs[own]["ranks"][0]
+            stamps, late_s = _run(jobs[own], ends[0], first=first, end_s=float(begins) + one["lasts_s"])
+        found = {"late_s": late_s, **_shares(before, _ticks())}
+        if first:
+            found |= {"job": own, "ended_s": [stamp - float(begins) for stamp in stamps]}
     dist.barrier()
     for group in groups:
         if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
             dist.destroy_process_group(group)
     return found
+
+
+def _ticks() -> list[int]:
+    """What the cores have done so far: user, nice, system, idle, waiting for I/O, interrupts (two kinds), stolen."""
+    with Path("/proc/stat").open(encoding="ascii") as lines:
+        return [int(field) for field in lines.readline().split()[1:9]]
+
+
+def _shares(before: list[int], after: list[int]) -> dict[str, float]:
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    every = sum(spent) or 1
+    return {"busy": 1 - (spent[3] + spent[4]) / every, "stolen": spent[7] / every}
+
+
+def _mark(rules: str) -> None:
+    """Have `nft` load rules in this namespace: those that put a DSCP on what leaves it."""
+    if rules:
+        command = ("nft", "-f", "-")
+        done = subprocess.run(
+            command, input=rules, text=True, capture_output=True, check=False, timeout=_TIMEOUT.total_seconds()
+        )
+        if done.returncode:
+            raise RuntimeError(f"nft: {done.stderr.strip()}")
 
 
 Send = Callable[[bool], bool]
@@ -157,21 +186,23 @@ def _receiver(job: dict[str, Any], connection: socket.socket) -> Send:
     return receive
 
 
-def _run(job: dict[str, Any], send: Send, *, first: bool, end_s: float) -> list[float]:
-    """When each iteration ended, of the job's first rank, which says when it is the last. Compute varies by the same
-    shares on all ranks; who only receives need not compute."""
+def _run(job: dict[str, Any], send: Send, *, first: bool, end_s: float) -> tuple[list[float], float]:
+    """When each iteration ended, by the job's first rank, which says when it is the last; and how much too late this
+    rank woke, in the mean. Compute varies by the same shares on all ranks; who only receives need not compute."""
     rng, stamps, last = random.Random(job["seed"]), [], False
+    late_s = []
     computes = first or job["kind"] == "ring"
     while not last:
         began_s = time.perf_counter()
         longer = 1 + job["jitter"] * rng.uniform(-1.0, 1.0)
         if computes:
             sleep(job["begins_s"] * longer)
+            late_s.append(time.perf_counter() - began_s - job["begins_s"] * longer)
         last = send(first and time.perf_counter() > end_s)
         if computes:
             sleep(began_s + job["compute_s"] * longer - time.perf_counter())
         stamps.append(time.perf_counter())
-    return stamps if first else []
+    return stamps, sum(late_s) / len(late_s) if late_s else 0.0
 
 
 if __name__ == "__main__":
