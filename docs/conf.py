@@ -30,11 +30,23 @@ nitpicky = True
 
 reference.write(HERE / "reference_pages")
 
-OUTSIDE = re.compile(r"\[([^\]]*)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+OUTSIDE = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+
+
+def guide() -> str:
+    """CONTRIBUTING.md as a page of this folder."""
+    text = (HERE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\((?!https?:)([^)]+)\)", lambda link: f"]({_from_here(link[1])})", text)
+
+
+def _from_here(target: str) -> str:
+    return target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
 
 
 def name_what_is_outside(app: Any, page: str, source: list[str]) -> None:
     """Links to files of the repository that are no part of the documentation become their paths."""
+    if page == "contributing":
+        source[0] = guide()
     folder, inside = (Path(app.srcdir) / page).parent, Path(app.srcdir).resolve()
 
     def named(link: re.Match[str]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
@@ -14,19 +16,29 @@ import pytest
 
 from planner import api
 from planner.cli.main import COMMANDS
+from planner.contention.policies.catalogue import NETWORK_POLICIES
+from planner.many_jobs.placers.catalogue import PLACERS
+from planner.many_jobs.policies.catalogue import POLICIES
+from profiles.cluster_file import load_cluster
+from profiles.cluster_schema import ClusterModel
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    """The module that writes the reference; it is no part of a package."""
-    spec = importlib.util.spec_from_file_location("docs_reference", DOCS / "reference.py")
+def module_of(name: str) -> ModuleType:
+    """A module of the documentation; it is no part of a package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    """The module that writes the reference."""
+    return module_of("reference")
 
 
 @pytest.fixture
@@ -38,8 +50,14 @@ def pages(reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_every_page_has_a_way_to_it() -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
-    listed = {line for block in re.findall(r"```{toctree}(.*?)```", text, re.DOTALL) for line in block.splitlines()}
-    assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= listed
+    listed = [line for block in re.findall(r"```{toctree}(.*?)```", text, re.DOTALL) for line in block.split()]
+    pages = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    written = {page for page in pages if not page.startswith(("reference_pages/", "_build/"))} - {"index"}
+    assert [page for page in written if not any(fnmatch(page, pattern) for pattern in listed)] == []
+    assert [name for name in listed if "/" in name and not (DOCS / f"{name}.md").exists()] in (
+        [],
+        ["reference_pages/index"],
+    )
 
 
 def test_each_option_of_each_command_stands_in_the_reference(reference: ModuleType, pages: Path) -> None:
@@ -58,6 +76,37 @@ def test_each_function_stands_in_the_reference(pages: Path) -> None:
     assert [name for name in api.__all__ if f"## {name}\n" not in text] == []
 
 
+def test_each_key_of_cluster_and_plan_files_stands_in_the_reference(pages: Path) -> None:
+    plan = json.loads((DOCS.parent / "planner/shared/schemas/plan.schema.json").read_text(encoding="utf-8"))
+    for name, schema in (("cluster-file", ClusterModel.model_json_schema(by_alias=True)), ("plan-file", plan)):
+        text = (pages / f"{name}.md").read_text(encoding="utf-8")
+        for record in (schema, *schema["$defs"].values()):
+            assert [key for key in record["properties"] if f"| `{key}` |" not in text] == [], name
+
+
+def test_examples_of_cluster_files_are_clusters() -> None:
+    for path in sorted((DOCS.parent / "examples").rglob("*.yaml")):
+        if "cellplan.cluster/1" in path.read_text(encoding="utf-8") and path.parent.name != "pods":
+            assert load_cluster(str(path)).slots
+
+
+def test_each_policy_stands_in_the_reference_and_none_that_is_not(pages: Path) -> None:
+    every = {*POLICIES, *PLACERS, *NETWORK_POLICIES}
+    text = (pages / "policies.md").read_text(encoding="utf-8")
+    assert [name for name in every if f"`{name}`\n: " not in text] == []
+    tables = (DOCS / "policies.md").read_text(encoding="utf-8").split("## Scheduling")[1]
+    named = {
+        name for row in re.findall(r"^\| (`[^|]*) \|", tables, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
+    }
+    assert named - every == set()
+
+
+def test_pictures_are_those_that_are_drawn() -> None:
+    draw = module_of("draw")
+    for name in draw.PICTURES:
+        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == draw.draw(name)
+
+
 def test_pages_that_are_the_same_are_not_written_anew(reference: ModuleType, pages: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in pages.iterdir()}
     reference.write(pages)
@@ -71,3 +120,6 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(words, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "html" / "reference_pages" / "plan.html").exists()
+    pages = [page.read_text(encoding="utf-8") for page in (tmp_path / "html").rglob("*.html")]
+    asked_for = r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?:https?:)?//"""
+    assert [page[:200] for page in pages if re.search(asked_for, page)] == []
