@@ -36,6 +36,10 @@ def place(options: PlaceOptions) -> dict[str, Any]:
 
     check_report(options.report, where="place")
     answer = _place(options)
+    if answer.get("plan"):
+        from planner.one_job.explicit.details import plan_details
+
+        answer |= plan_details(answer["plan"], store=options.store, profiles=None, code=options.user_code)
     report_placed(options, answer, options.report)
     return answer
 

@@ -71,7 +71,7 @@ def bars(rows: Sequence[Row], *, along: str, of: str, unit: str, form: str = ".3
         height=ROW_HEIGHT * max(1, len(rows)),
         mark={"type": "bar"},
         encoding={
-            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 320}),
+            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 420}),
             "x": _axis(along, unit, axis={"tickCount": 8, "format": form}),
             "color": {"condition": {"test": f"datum['{along}'] < 0", "value": COLOURS[2]}, "value": COLOURS[0]},
             "tooltip": [_names(of), _axis(along, unit, format=form)],
@@ -135,7 +135,7 @@ def grouped(rows: Sequence[Row], *, along: str, of: str, groups: str, unit: str)
         height=ROW_HEIGHT * max(1, len(rows)) * 0.75,
         mark={"type": "bar"},
         encoding={
-            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 320}),
+            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 420}),
             "yOffset": _names(groups, sort=names),
             "x": _axis(along, unit, axis=_MARKS),
             "color": _names(groups, scale={"domain": names, "range": colours(len(names))}),
