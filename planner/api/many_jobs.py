@@ -113,7 +113,15 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     intervals."""
     from planner.many_jobs.simulation.sweep import simulate_sweep as sweep
 
-    return sweep(options)
+    if options.report is None:
+        return sweep(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_sweep
+
+    check_report(options.report, where="simulate")
+    answer = sweep(options)
+    report_sweep(options, answer, options.report)
+    return answer
 
 
 @takes(JctTrainOptions)
