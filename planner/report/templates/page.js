@@ -68,6 +68,14 @@
     };
   }
 
+  // What scrolls sideways is reached by keys.
+  function reach() {
+    document.querySelectorAll(".wide").forEach((place) => {
+      if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
+      else place.removeAttribute("tabindex");
+    });
+  }
+
   function dress() {
     const dark = chosen === null ? prefers.matches : chosen;
     root.dataset.theme = dark ? "dark" : "light";
@@ -77,6 +85,7 @@
       button.setAttribute("aria-pressed", String(dark));
     }
     draw();
+    reach();
   }
 
   let width = innerWidth;
@@ -85,7 +94,7 @@
     if (innerWidth === width) return;
     width = innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(draw, 100);
+    waiting = setTimeout(() => { draw(); reach(); }, 100);
   });
   prefers.addEventListener("change", dress);
 
