@@ -9,7 +9,7 @@ from estimator.layers.split import Split, Work
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import ModelKind, memory_interval, time_interval
 from estimator.pricing.memory import rank_memory
-from estimator.pricing.outcome import Evaluation, PipelineTimes, RankMemory, TimeBreakdown
+from estimator.pricing.outcome import Evaluation, PipelineTimes, RankMemory, StoppedTimes, TimeBreakdown
 from estimator.pricing.parts import PricedSetup, price_setup, stage_times
 from estimator.pricing.pass_time import PassTime
 from estimator.pricing.pricing import Pricing
@@ -38,6 +38,17 @@ def evaluate(
     """
     priced = price_setup(setup, pricing, known=known)
     return priced if isinstance(priced, Infeasible) else evaluate_priced(priced)
+
+
+def _stopped(cost: StageCost) -> StoppedTimes:
+    """Weights that come and gradients that go where they are sharded count to the backward pass, as `stage_times` has
+    them."""
+    return StoppedTimes(
+        forward_s=tuple(one.communication_s for one in cost.forward),
+        backward_s=tuple(
+            one.communication_s + sharding for one, sharding in zip(cost.backward, cost.sharding_s, strict=True)
+        ),
+    )
 
 
 def evaluate_priced(priced: PricedSetup) -> Evaluation:
@@ -69,6 +80,7 @@ def evaluate_priced(priced: PricedSetup) -> Evaluation:
         ),
         pipeline=PipelineTimes(
             stages=tuple(times),
+            stopped=tuple(map(_stopped, costs)),
             transfers=priced.transfers,
             bottleneck=schedule.bottleneck,
             sync_s=after.sync_s + after.partial_s,

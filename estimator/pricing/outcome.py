@@ -87,11 +87,21 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedTimes:
+    """Seconds that collectives stop one stage's passes of ONE micro-batch, for each of its chunks: parts of what
+    `StageTimes` has."""
+
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTimes:
-    """What an iteration was put together from: each stage's passes, the transfers, the stage that limits, and what
-    comes after the last backward."""
+    """What an iteration was put together from: each stage's passes, what of these are collectives that nothing hides,
+    the transfers, the stage that limits, and what comes after the last backward."""
 
     stages: tuple[StageTimes, ...]
+    stopped: tuple[StoppedTimes, ...]
     transfers: Transfers
     bottleneck: int
     sync_s: float

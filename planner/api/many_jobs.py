@@ -36,6 +36,10 @@ def place(options: PlaceOptions) -> dict[str, Any]:
 
     check_report(options.report, where="place")
     answer = _place(options)
+    if answer.get("plan"):
+        from planner.one_job.explicit.details import plan_details
+
+        answer |= plan_details(answer["plan"], store=options.store, profiles=None, code=options.user_code)
     report_placed(options, answer, options.report)
     return answer
 
@@ -109,7 +113,15 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     intervals."""
     from planner.many_jobs.simulation.sweep import simulate_sweep as sweep
 
-    return sweep(options)
+    if options.report is None:
+        return sweep(options)
+    from planner.report.page import check_report
+    from planner.report.writing import report_sweep
+
+    check_report(options.report, where="simulate")
+    answer = sweep(options)
+    report_sweep(options, answer, options.report)
+    return answer
 
 
 @takes(JctTrainOptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,30 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
         from planner.report.writing import report_estimate
 
         check_report(options.report, where="estimate")
-        answer = _estimate(options)
-        code = options.user_code
+        answer, code = estimate_for_page(options), options.user_code
         report_estimate(answer, options.report, store=options.store, profiles=options.profiles, code=code)
         return answer
     return _estimate(options)
+
+
+def estimate_for_page(options: EstimateOptions) -> dict[str, Any]:
+    """Return what `estimate` does, and of one plan the `plan_details`, which its page shows."""
+    from planner.one_job.explicit.details import plan_details
+
+    answer = _estimate(options)
+    if "plan" in answer:
+        answer |= plan_details(answer["plan"], store=options.store, profiles=options.profiles, code=options.user_code)
+    return answer
+
+
+def plan_for_page(options: PlanOptions) -> PlanAnswer:
+    """Return what `plan` does, with the `plan_details`, which its page shows."""
+    from planner.one_job.explicit.details import plan_details
+    from planner.one_job.planning.answer import answer_plan
+
+    answer = answer_plan(options)
+    details = plan_details(answer.plan, store=options.store, profiles=options.profiles, code=options.user_code)
+    return replace(answer, details=details)
 
 
 def _estimate(options: EstimateOptions) -> dict[str, Any]:
@@ -111,15 +131,15 @@ def plan(options: PlanOptions) -> PlanAnswer:
     batch would bring, what the constraints among the options cost, each a search of its own. With `compare` also what
     the plan in that file does otherwise. `output` and `timeline` are files to write. Failures as of `estimate`.
     """
-    from planner.one_job.planning.answer import answer_plan
-
     if options.report is None:
+        from planner.one_job.planning.answer import answer_plan
+
         return answer_plan(options)
     from planner.report.page import check_report
     from planner.report.writing import report_plan
 
     check_report(options.report, where="plan")
-    answer = answer_plan(options)
+    answer = plan_for_page(options)
     report_plan(options, answer, options.report)
     return answer
 

@@ -14,6 +14,7 @@ from estimator.host.answering import serve
 from models_zoo.catalogue import near_names, zoo_name
 from models_zoo.hub import hub_id
 from planner import api
+from planner.api.one_job import estimate_for_page, plan_for_page
 from planner.report.page import content_html, page_html
 from planner.report.writing import estimate_page, searched_page
 from planner.shared.options.estimate import EstimateOptions
@@ -45,11 +46,11 @@ def answer_question(question: Document) -> Document:
     options["store"] = Path(store) if store is not None and Path(store).exists() else None
     if question["do"] == "estimate":
         asked = EstimateOptions(**options)
-        estimated = api.estimate(asked)
+        estimated = estimate_for_page(asked)
         page = estimate_page(estimated, store=asked.store, profiles=asked.profiles, code=asked.user_code)
     else:
         searched = PlanOptions(**options, progress=_teller(Path(question["progress"])))
-        page = searched_page(searched, api.plan(searched))
+        page = searched_page(searched, plan_for_page(searched))
     return {"answer": page.answer, "content": content_html(page), "page": page_html(page)}
 
 

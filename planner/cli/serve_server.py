@@ -7,9 +7,11 @@ import json
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,8 +23,8 @@ from planner.shared.options.serve import ServeOptions
 from profiles.errors import InputError, MachineError, NothingFits
 
 MOST_BODY_BYTES = 256 * 1024
-SOCKET_S = 15.0
-"""A request that is not there, or not taken, after so long is given up."""
+REQUEST_S = 15.0
+"""A request that is not there, or an answer that is not taken, after so long is given up."""
 MOST_CONNECTIONS = 32
 SCRIPTS = ("vega.min.js", "vega-lite.min.js", "page.js", "app.js")
 POLICY = (
@@ -30,6 +32,8 @@ POLICY = (
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Vega makes functions of its own expressions."""
+
+TEXT = "text/plain; charset=utf-8"
 
 Answer = dict[str, Any]
 
@@ -48,7 +52,8 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 32
 
-    def __init__(self, options: ServeOptions) -> None:
+    def __init__(self, options: ServeOptions, *, request_s: float = REQUEST_S) -> None:
+        self.request_s = request_s
         host = "127.0.0.1" if options.host == "localhost" else options.host
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -88,13 +93,37 @@ class PageServer(ThreadingHTTPServer):
         """A connection that breaks is nobody's fault."""
 
 
+class _Arriving(RawIOBase):
+    """What comes over a connection within so many seconds, all of it together. Raise TimeoutError then."""
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._end_s = connection, time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what is there, or comes next."""
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request, and closes."""
 
     server: PageServer
     server_version = "cellplan"
     sys_version = ""
-    timeout = SOCKET_S
+
+    def setup(self) -> None:
+        """Read from what gives up in the end, however slowly it comes."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = BufferedReader(_Arriving(self.connection, self.server.request_s))
 
     def do_GET(self) -> None:
         """Answer with the page, a script, how far a search is, or what an answer holds."""
@@ -107,13 +136,22 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: addresses hold the random word."""
 
+    def send_error(self, code: int, *_said: str | None, **_more: str | None) -> None:
+        """Answer what is no request, or none of ours, with nothing of it in the answer."""
+        self._send(HTTPStatus(code), TEXT, f"{HTTPStatus(code).phrase}\n".encode())
+
     def _reply(self, answer: Callable[[list[str]], tuple[str, str | bytes]]) -> None:
-        status, kind, body = HTTPStatus.OK, "text/plain; charset=utf-8", b""
         try:
             kind, text = answer(self._path())
-            body = text.encode("utf-8") if isinstance(text, str) else text
+            status, body = HTTPStatus.OK, text.encode("utf-8") if isinstance(text, str) else text
         except RefusedError as refused:
-            status, body = refused.status, f"{refused}\n".encode()
+            status, kind, body = refused.status, TEXT, f"{refused}\n".encode()
+        except Exception:  # Whatever a request brings about ends that request alone.
+            status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"this is a fault of cellplan's\n"
+        self._send(status, kind, body)
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.connection.settimeout(self.server.request_s)
         self.send_response(status)
         for name, value in (
             ("Content-Type", kind),
@@ -132,11 +170,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _path(self) -> list[str]:
         """The parts of the path behind the random word. Raise RefusedError without it, or for another host's name,
         under which a page of somebody else's could ask."""
-        host = self.headers.get("Host", "")
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) > 1:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "expected one Host")
+        host = hosts[0] if hosts else ""
         if not self.server.any_host and host not in self.server.hosts:
             raise RefusedError(HTTPStatus.FORBIDDEN, "another host's name")
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise RefusedError(HTTPStatus.FORBIDDEN, "a page of another origin")
         try:
             _, token, *parts = urlsplit(self.path).path.split("/")
@@ -178,7 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
         """The value of a request's body. Raise RefusedError for one that is too long, or no JSON."""
         if self.headers.get_content_type() != "application/json":
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
-        stated = self.headers.get("Content-Length", "")
+        lengths = self.headers.get_all("Content-Length", [])
+        stated = lengths[0] if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
         if not (stated.isascii() and stated.isdigit()):
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
         if len(stated) > 9 or int(stated) > MOST_BODY_BYTES:
@@ -187,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = self.rfile.read(int(stated))
         except OSError:
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "a body that did not come") from None
+        if len(content) < int(stated):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a body that ends early")
         try:
             return json.loads(content)
         except (ValueError, RecursionError):

@@ -25,14 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     one_run = chosen(arguments, SimulateOptions)
     many = chosen(arguments, SweepOptions)
-    asked = set(many.changed()) - set(entries(ReplayOptions))
+    asked = set(many.changed()) - {*entries(ReplayOptions), "report"}
     if asked == {"workers"}:
         raise many.wrong("workers", found="a single run", expected="--policies, --seeds, --loads")
     if not asked:
         _run_one(arguments, one_run.checkpoint)
         return
     for name in one_run.changed():
-        if name not in entries(ReplayOptions):
+        if name not in entries(SweepOptions):
             raise one_run.wrong(name, found="several runs", expected="one, for a file of one run")
     with progress(f"simulating {arguments.trace.name}") as report:
         answer = api.simulate_sweep(chosen(arguments, SweepOptions, progress=report))

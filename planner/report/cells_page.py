@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from planner.report.charts import bars
+from planner.report.estimate_parts import say_count
 from planner.report.records import Chart, Fact, Page, Section, Table, Words
 from planner.shared.words import format_bytes, format_count, format_seconds
 
@@ -14,7 +16,10 @@ def cells_page(answer: Mapping[str, Any]) -> Page:
     """Return the page of what `estimate --json` prints of Cells."""
     fitting = [cell for cell in answer["cells"] if cell["fits"]]
     rows = [
-        {"cell": f"{cell['devices']} {cell['device']}, {cell['stages']} stages", "s": cell["iteration_time_s"]}
+        {
+            "cell": f"{cell['devices']} {cell['device']}, {say_count(cell['stages'], 'stage')}",
+            "s": cell["iteration_time_s"],
+        }
         for cell in fitting
     ]
     table = Table(
@@ -30,7 +35,7 @@ def cells_page(answer: Mapping[str, Any]) -> Page:
                 if cell["fits"] and cell["tokens_per_s_per_device"] is not None
                 else "-",
                 format_bytes(cell["peak_memory_bytes"]) if cell["fits"] else "-",
-                ", ".join(cell["assembly"]) if cell["fits"] else str(cell["reason"]),
+                _say_assembly(cell["assembly"]) if cell["fits"] else str(cell["reason"]),
             )
             for cell in answer["cells"]
         ),
@@ -49,7 +54,7 @@ def cells_page(answer: Mapping[str, Any]) -> Page:
             Fact(
                 label="fastest Cell",
                 value=format_seconds(best["iteration_time_s"]),
-                note=f"{best['devices']} {best['device']}, {best['stages']} stages",
+                note=f"{best['devices']} {best['device']}, {say_count(best['stages'], 'stage')}",
             ),
         )
     )
@@ -65,3 +70,9 @@ def cells_page(answer: Mapping[str, Any]) -> Page:
         notes=("A Cell: a job, a device type, so many devices, so many stages.",),
         answer=answer,
     )
+
+
+def _say_assembly(splits: Sequence[str]) -> str:
+    """Each stage's split, equal neighbours counted together."""
+    runs = [(split, len(list(alike))) for split, alike in groupby(splits)]
+    return ", ".join(split if count == 1 else f"{count} x {split}" for split, count in runs)

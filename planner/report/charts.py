@@ -71,11 +71,35 @@ def bars(rows: Sequence[Row], *, along: str, of: str, unit: str, form: str = ".3
         height=ROW_HEIGHT * max(1, len(rows)),
         mark={"type": "bar"},
         encoding={
-            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 320}),
+            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 420}),
             "x": _axis(along, unit, axis={"tickCount": 8, "format": form}),
             "color": {"condition": {"test": f"datum['{along}'] < 0", "value": COLOURS[2]}, "value": COLOURS[0]},
             "tooltip": [_names(of), _axis(along, unit, format=form)],
         },
+    )
+
+
+def intervals(rows: Sequence[Row], *, of: str, unit: str) -> dict[str, Any]:
+    """A bar for each row, in their order, as long as its field `unit`, and a line from its `low` to its `high`."""
+    names = _names(of, sort=_order(rows, of), axis={"labelLimit": 320})
+    return _chart(
+        rows,
+        height=ROW_HEIGHT * max(1, len(rows)),
+        layer=[
+            {
+                "mark": {"type": "bar"},
+                "encoding": {
+                    "y": names,
+                    "x": _axis(unit, unit, axis=_MARKS),
+                    "color": {"value": COLOURS[0]},
+                    "tooltip": [_names(of), *(_axis(key, key, format=".4~g") for key in (unit, "low", "high"))],
+                },
+            },
+            {
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"y": names, "x": _axis("low", unit), "x2": {"field": "high"}},
+            },
+        ],
     )
 
 
@@ -109,9 +133,17 @@ def points(
 
 
 def lines(
-    rows: Sequence[Row], *, x: str, y: str, x_unit: str, y_unit: str, of: str, logarithmic: bool = False
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    x_unit: str,
+    y_unit: str,
+    of: str,
+    logarithmic: bool = False,
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """A line for each of `of`; `logarithmic`: along x."""
+    """A line for each of `of`; `logarithmic`: along x; `whole`: x counts something."""
     names = _order(rows, of)
     scale = {"type": "log", "nice": False} if logarithmic else {"nice": False}
     return _chart(
@@ -119,7 +151,7 @@ def lines(
         height=220,
         mark={"type": "line", "strokeWidth": 1.5},
         encoding={
-            "x": _axis(x, x_unit, scale=scale, axis=_MARKS),
+            "x": _axis(x, x_unit, scale=scale, axis=_MARKS | ({"tickMinStep": 1} if whole else {})),
             "y": _axis(y, y_unit),
             "color": _names(of, scale={"domain": names, "range": colours(len(names))}),
             "tooltip": [_names(of), _axis(x, x_unit, format=".4~g"), _axis(y, y_unit, format=".4~g")],
@@ -135,7 +167,7 @@ def grouped(rows: Sequence[Row], *, along: str, of: str, groups: str, unit: str)
         height=ROW_HEIGHT * max(1, len(rows)) * 0.75,
         mark={"type": "bar"},
         encoding={
-            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 320}),
+            "y": _names(of, sort=_order(rows, of), axis={"labelLimit": 420}),
             "yOffset": _names(groups, sort=names),
             "x": _axis(along, unit, axis=_MARKS),
             "color": _names(groups, scale={"domain": names, "range": colours(len(names))}),

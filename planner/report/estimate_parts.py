@@ -20,6 +20,15 @@ MEMORY_NAMES = {
 FIT_NAMES = "Memory is safe where (almost) all of its interval fits, tight where a part of it does."
 
 
+def say_count(count: int, of: str, more: str = "s") -> str:
+    """Return so many of something.
+
+    >>> say_count(1, "rank"), say_count(1024, "rank"), say_count(2, "micro-batch", "es")
+    ('1 rank', '1,024 ranks', '2 micro-batches')
+    """
+    return f"{count:,} {of}{'' if count == 1 else more}"
+
+
 def describe_interval() -> str:
     """Return what the page's intervals are."""
     return "Intervals hold nine of ten measured runs like these."
@@ -44,7 +53,7 @@ def headline_facts(estimate: Mapping[str, Any], devices: int) -> tuple[Fact, ...
                 note=f"{format_count(tokens)} tokens/s per device",
             )
         )
-    facts.append(Fact(label="samples", value=f"{format_count(estimate['samples_per_s'])} samples/s"))
+    facts.append(Fact(label="samples", value=f"{format_count(estimate['samples_per_s'])}/s"))
     mfu = estimate["mfu"]
     facts.append(
         Fact(

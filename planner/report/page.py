@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
@@ -78,7 +79,7 @@ def _rendered(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     found = environment.get_template(template)
-    return found.render(version=VERSION, kind_of=_kind_of, json=_json_in_script, **values)
+    return found.render(version=VERSION, kind_of=_kind_of, json=_json_in_script, flags=_flags, **values)
 
 
 def _kind_of(part: object) -> str:
@@ -94,6 +95,13 @@ def unpack_answer(html: str) -> Any:
     """Return the answer that a page carries."""
     _, _, after = html.partition('<script type="text/plain" id="answer">')
     return json.loads(gzip.decompress(base64.b64decode(after.partition("</script>")[0])))
+
+
+def _flags(text: str) -> Any:
+    """A text whose options (--so-called) stay on one line each."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="flag">\g<0></span>', str(escape(text))))
 
 
 def _json_in_script(value: Any) -> Any:

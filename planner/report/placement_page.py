@@ -9,13 +9,17 @@ from typing import Any
 from planner.one_job.timeline.events import Timeline
 from planner.one_job.timeline.markup import px
 from planner.report.estimate_parts import describe_interval, headline_facts
+from planner.report.load_colours import LEGEND_HEIGHT, LEGEND_WIDTH, load_colour, load_legend, say_load
 from planner.report.plan_page import plan_sections
 from planner.report.records import Fact, Page, Part, Picture, Section, Table, Words
-from planner.report.svg import box, frame, label, picture
+from planner.report.svg import box, frame, label, picture, titled
 from planner.shared.pictures import COLOURS
-from planner.shared.words import format_count, format_seconds
+from planner.shared.words import format_bytes, format_count, format_seconds
 
-RADIUS, SITE_WIDE, SITE_HIGH = 210.0, 150.0, 46.0
+LEAST_RADIUS, SITE_WIDE, SITE_HIGH = 190.0, 150.0, 46.0
+GATEWAY = "gateway of "
+LABEL_AT = 0.36
+"""Of a line, from its first end."""
 POD_WIDE, POD_HIGH = 170.0, 40.0
 PODS_IN_ROW = 6
 MOST_ROWS = 60
@@ -55,33 +59,67 @@ def _where(answer: Mapping[str, Any]) -> Iterator[Section]:
 def _draw_sites(answer: Mapping[str, Any]) -> str:
     taken = {site["name"]: len(site["devices"]) for site in answer["sites"]}
     names = list(dict.fromkeys([*taken, *(end for link in answer["links"] for end in link["between"])]))
-    width, height = 2 * RADIUS + SITE_WIDE + 40, 2 * RADIUS + SITE_HIGH + 40
+    radius = 0.0 if len(names) < 2 else max(LEAST_RADIUS, len(names) * SITE_WIDE / (1.6 * math.pi))
+    width, height = 2 * radius + SITE_WIDE + 20, 1.8 * radius + SITE_HIGH + 40 + LEGEND_HEIGHT
     if len(names) == 2:
-        height = 2 * SITE_HIGH + 40
+        height = 2 * SITE_HIGH + 20 + LEGEND_HEIGHT
     places = {}
     for turn, name in enumerate(names):
         angle = 2 * math.pi * turn / len(names) + math.pi
-        places[name] = (width / 2 + RADIUS * math.cos(angle), height / 2 + RADIUS * math.sin(angle))
-    most = max((link["bandwidth_bytes_per_s"] for link in answer["links"]), default=1.0) or 1.0
-    elements = []
-    for link in answer["links"]:
-        (x, y), (x2, y2) = (places[end] for end in link["between"])
-        wide = 1.5 + 5 * link["bandwidth_bytes_per_s"] / most
-        colour = COLOURS[1] if link["used"] else "#9aa1a9"
-        elements.append(f'<path d="M{px(x)} {px(y)}L{px(x2)} {px(y2)}" stroke="{colour}" stroke-width="{wide:.1f}"/>')
-    for link in answer["links"]:
-        (x, y), (x2, y2) = (places[end] for end in link["between"])
-        said = f"{format_count(8 * link['bandwidth_bytes_per_s'], 'b/s')}, {format_seconds(link['latency_s'])}"
-        elements.append(label((x + x2) / 2, (y + y2) / 2 - 6, said, size=11, ink="over", anchor="middle"))
+        middle = LEGEND_HEIGHT + (height - LEGEND_HEIGHT) / 2
+        places[name] = (width / 2 + radius * math.cos(angle), middle + 0.9 * radius * math.sin(angle))
+    elements = [*load_legend(0, 12), *_draw_links(answer, places)]
     for name, (x, y) in places.items():
         left, top = x - SITE_WIDE / 2, y - SITE_HIGH / 2
         elements.append(frame(left, top, SITE_WIDE, SITE_HIGH))
         if taken.get(name):
             elements.append(box(left, top, 6, SITE_HIGH, COLOURS[0], rounded=3))
-        said = f"{taken.get(name, 0)} devices" if taken.get(name) else "passed through"
+        said = _said_of_site(answer, name) if taken.get(name) else "passed through"
         elements.append(label(x, y - 4, name, size=13, ink="ink", anchor="middle"))
         elements.append(label(x, y + 13, said, size=11, anchor="middle"))
-    return picture(width, height, f"{len(names)} sites", elements)
+    return picture(max(width, LEGEND_WIDTH), height, f"{len(names)} sites", elements)
+
+
+def _draw_links(answer: Mapping[str, Any], places: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Lines for the chosen links, and for those that the plan's messages take besides; then what is said of them."""
+    carried = _between_sites(answer.get("link_loads"))
+    chosen = {frozenset(link["between"]): link for link in answer["links"]}
+    pairs = [pair for pair in dict.fromkeys([*chosen, *carried]) if all(end in places for end in pair)]
+    rates = {pair: chosen[pair]["bandwidth_bytes_per_s"] if pair in chosen else carried[pair][2] for pair in pairs}
+    texts = []
+    for pair in pairs:
+        (x, y), (x2, y2) = (places[end] for end in sorted(pair, key=list(places).index))
+        load = carried.get(pair)
+        colour = "#9aa1a9" if load is None else load_colour(load[0])
+        dashed = "" if load else ' stroke-dasharray="5 4"'
+        wide = 1.5 + 5 * rates[pair] / max(rates.values())
+        line = f'd="M{px(x)} {px(y)}L{px(x2)} {px(y2)}" stroke="{colour}" stroke-width="{wide:.1f}"{dashed}'
+        yield f"<path {line}>{titled(' to '.join(sorted(pair)))}</path>"
+        latency = f", {format_seconds(chosen[pair]['latency_s'])}" if pair in chosen else ""
+        what = f"{format_bytes(load[1])}, {say_load(load[0])} busy" if load else "carries nothing"
+        for turn, said in enumerate((f"{format_count(8 * rates[pair], 'b/s')}{latency}", what)):
+            # Off the middle, where lines cross.
+            at = x + LABEL_AT * (x2 - x), y + LABEL_AT * (y2 - y) - 4 + 14 * turn
+            texts.append(label(*at, said, size=11, ink="over", anchor="middle"))
+    yield from texts
+
+
+def _said_of_site(answer: Mapping[str, Any], name: str) -> str:
+    devices = next(site["devices"] for site in answer["sites"] if site["name"] == name)
+    idle = sum(device["rank"] is None for device in devices)
+    return f"{len(devices)} devices" + (f", {idle} idle" if idle else "")
+
+
+def _between_sites(loads: Mapping[str, Any] | None) -> dict[frozenset[str], tuple[float, float, float]]:
+    """Of two sites that a link joins and the plan sends between: how busy its fuller direction is, that one's bytes an
+    iteration, and its rate."""
+    carried: dict[frozenset[str], tuple[float, float, float]] = {}
+    for link in () if loads is None else loads["links"]:
+        ends = [link[end].removeprefix(GATEWAY) for end in ("from", "to") if link[end].startswith(GATEWAY)]
+        if len(ends) == 2:
+            pair = frozenset(ends)
+            carried[pair] = max(carried.get(pair, (0.0, 0.0, 0.0)), (link["busy"], link["bytes"], link["bytes_per_s"]))
+    return carried
 
 
 def _draw_pods(pods: list[Mapping[str, Any]]) -> str:

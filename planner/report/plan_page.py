@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.one_job.timeline.events import Timeline
-from planner.one_job.timeline.svg import draw_timeline
-from planner.report.charts import bars, points, stacked, steps
-from planner.report.cluster_picture import draw_cluster
-from planner.report.estimate_parts import FIT_NAMES, MEMORY_NAMES, describe_interval, headline_facts
+from planner.one_job.timeline.svg import draw_timeline, plot_of
+from planner.report.charts import bars, points, stacked
+from planner.report.cluster_section import cluster_section
+from planner.report.estimate_parts import FIT_NAMES, MEMORY_NAMES, describe_interval, headline_facts, say_count
 from planner.report.memory_over_time import memory_steps
+from planner.report.memory_picture import draw_memory
 from planner.report.records import Chart, Command, Fact, Page, Part, Picture, Section, Table, Words
-from planner.shared.words import TIME_NAMES, format_bytes, format_seconds, percent
+from planner.shared.words import TIME_NAMES, format_bytes, format_range, format_seconds, percent
 
 GIB = 2**30
 MOST_PARTS = 1000
@@ -50,22 +51,29 @@ def plan_sections(answer: Mapping[str, Any], *, timeline: Timeline | None) -> It
     """Yield all that is said of a plan below its first figures."""
     plan, explanation = answer.get("plan", answer), answer.get("explanation")
     yield from _time(plan, timeline)
-    yield from _memory(plan, timeline)
+    yield from _memory(plan)
     yield from _stages(plan)
     if explanation:
         yield _others(plan, explanation)
         yield _changes(explanation)
         yield _why(explanation)
-    yield _cluster(plan, explanation)
+    yield cluster_section(plan, explanation, answer.get("link_loads"))
     yield _basis(plan, answer)
 
 
 def _cost(answer: Mapping[str, Any]) -> Iterator[Fact]:
-    training = answer.get("training") or {}
-    for label, key in (("whole training", "days"), ("cost", "cost")):
-        value = training.get(key)
-        if isinstance(value, int | float):
-            yield Fact(label=label, value=f"{value:,.4g}{' days' if key == 'days' else ''}", note="modelled")
+    """Of the whole training, where it was asked for: days, device-hours, money and energy, each with its interval."""
+    training = answer.get("training") or (answer.get("estimate") or {}).get("training") or {}
+    for label, key, form, unit in (
+        ("whole training", "days", ",.3g", " days"),
+        ("device-hours", "device_hours", ",.0f", ""),
+        ("cost", "price", ",.0f", ""),
+        ("energy", "energy_kwh", ",.0f", " kWh"),
+    ):
+        value, interval = training.get(key), training.get(f"{key}_interval_90")
+        if value is not None:
+            span = "" if interval is None else f"90%: {format_range(*(format(end, form) for end in interval))}{unit}"
+            yield Fact(label=label, value=f"{format(value, form)}{unit}", note=span)
 
 
 def _time(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Section]:
@@ -89,17 +97,22 @@ def _time(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Sectio
         )
     ]
     if timeline is not None:
+        svg = draw_timeline(timeline, most_parts=MOST_PARTS)
+        moments = memory_steps(plan, timeline)
+        if moments:
+            fit = plan["estimate"].get("memory_fit") or {}
+            svg += draw_memory(moments, plot_of(timeline), device_bytes=fit.get("device_bytes"))
         parts.append(
             Picture(
-                title="An iteration, stage by stage",
-                about=f"Timeline of {len(timeline.stages)} stages; communication stands apart from compute",
-                svg=draw_timeline(timeline, most_parts=MOST_PARTS),
+                title="An iteration, stage by stage, and the memory of ranks below" if moments else "An iteration",
+                about=f"Timeline of {len(timeline.stages)} stages; what collectives stop is hatched; memory runs below",
+                svg=svg,
             )
         )
     yield Section(name="time", title="Time", parts=tuple(parts))
 
 
-def _memory(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Section]:
+def _memory(plan: Mapping[str, Any]) -> Iterator[Section]:
     fit = plan["estimate"].get("memory_fit") or {}
     rows = [
         {"stage": f"stage {number}", "part": name, "GiB": stage["memory"][key] / GIB}
@@ -131,16 +144,6 @@ def _memory(plan: Mapping[str, Any], timeline: Timeline | None) -> Iterator[Sect
             ),
         )
     ]
-    if timeline is not None:
-        moments = memory_steps(plan, timeline)
-        if moments:
-            parts.append(
-                Chart(
-                    title="Memory over an iteration",
-                    about="Memory of ranks of the first, middle and last stage over time, as micro-batches come and go",
-                    spec=steps(moments, x="s", y="GiB", x_unit="seconds", y_unit="GiB", lines="stage"),
-                )
-            )
     yield Section(name="memory", title="Memory", parts=tuple(parts))
 
 
@@ -163,8 +166,10 @@ def _stages(plan: Mapping[str, Any]) -> Iterator[Section]:
     columns = ("stage", "layers", "devices", *degrees, "recompute", "compute", "communication", "memory")
     sharding = stages[0]["sharding"]
     settings = (
-        f"{batch['micro_batches']} micro-batches of {batch['micro_batch']} samples, schedule {plan['schedule']}",
-        f"{plan['optimizer']} in {plan['model']['dtype']}, ZeRO {sharding['zero']} over {sharding['shard']} ranks",
+        f"{say_count(batch['micro_batches'], 'micro-batch', 'es')} of {say_count(batch['micro_batch'], 'sample')},"
+        f" schedule {plan['schedule']}",
+        f"{plan['optimizer']} in {plan['model']['dtype']}, ZeRO {sharding['zero']} over"
+        f" {say_count(sharding['shard'], 'rank')}",
     )
     yield Section(
         name="plan",
@@ -250,7 +255,7 @@ def _changes(explanation: Mapping[str, Any]) -> Section:
     chart = Chart(
         title="Change of an iteration's time",
         about="Bars: how much shorter or longer an iteration is with more of each resource",
-        spec=bars(rows, along="time", of="change", unit="change of time", form="+.1%"),
+        spec=bars(rows, along="time", of="change", unit="change of time", form="+.2~%"),
         table=table,
     )
     return Section(
@@ -267,43 +272,21 @@ def _why(explanation: Mapping[str, Any]) -> Section:
     return Section(name="why", title="Why this plan", parts=(Words(texts=(*explanation["summary"], searched)),))
 
 
-def _cluster(plan: Mapping[str, Any], explanation: Mapping[str, Any] | None) -> Section:
-    parts: list[Part] = [
-        Picture(
-            title="Ranks on nodes",
-            about="A box for each node with its devices, coloured by the stage that they work on",
-            svg=draw_cluster(plan["devices"], plan["stages"]),
-        )
-    ]
-    links = (explanation or {}).get("binding", {}).get("communication") or ()
-    if links:
-        whole = plan["estimate"]["iteration_time_s"]
-        rows = [
-            {"link": f"{each['axis']} over {each['link']}", "share": each["seconds"] / whole}
-            for each in links
-            if each["link"]
-        ]
-        parts.append(
-            Chart(
-                title="Links, by the share of an iteration that waits for them",
-                about="Bars: the share of an iteration that waits for each axis's link",
-                spec=bars(rows, along="share", of="link", unit="share of an iteration", form=".1%"),
-            )
-        )
-    return Section(name="cluster", title="On the cluster", parts=tuple(parts))
-
-
 def _basis(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Section:
-    basis = plan["provenance"]
-    parts: list[Part] = [
-        Words(
-            texts=(
-                f"Compute is {basis['compute']}, communication {basis['communication'] or 'not needed'}, memory"
-                f" {basis['memory']}.",
-            )
-        )
+    basis, estimate = plan["provenance"], answer.get("estimate") or {}
+    texts = [
+        f"Compute is {basis['compute']}, communication {basis['communication'] or 'not needed'}, memory"
+        f" {basis['memory']}."
     ]
-    effects = (answer.get("explanation") or {}).get("assumption_effects") or answer.get("effects") or ()
+    guesses = answer.get("guesses") or ()
+    if guesses:
+        share = min(1.0, sum(each["share"] for each in guesses))
+        texts.append(
+            f"{share:.1%} of an iteration rests on models with no measurement near them, listed below; the rest is"
+            " measured, or follows from these, as the bubble does."
+        )
+    parts: list[Part] = [Words(texts=tuple(texts)), *_guessed(guesses)]
+    effects = (answer.get("explanation") or {}).get("assumption_effects") or estimate.get("assumption_effects") or ()
     if effects:
         rows = [
             {"assumed": f"{each['assumed']}; with {each['alternative']}", "time": each["time_ratio"] - 1}
@@ -313,8 +296,45 @@ def _basis(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Section:
             Chart(
                 title="What moves this most, were it otherwise",
                 about="Bars: the change of an iteration's time if an assumption were another",
-                spec=bars(rows, along="time", of="assumed", unit="change of time", form="+.1%"),
+                spec=bars(rows, along="time", of="assumed", unit="change of time", form="+.2~%"),
+                table=Table(
+                    title="The same as a table",
+                    columns=("assumed", "instead", "iteration", "memory"),
+                    rows=tuple(_effect(each) for each in effects),
+                    folded=True,
+                ),
             )
         )
     parts.append(Words(title="Assumed", texts=tuple(plan["assumptions"]), listed=True))
     return Section(name="basis", title="What it rests on", parts=tuple(parts))
+
+
+def _effect(effect: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of an assumption: what it is, what it could be, and what that would change."""
+    memory = effect["memory_change_bytes"]
+    sign = "-" if memory < 0 else "+"
+    fits = "" if effect["fits"] else ", does not fit"
+    change = f"{percent(effect['time_ratio'] - 1)}{fits}"
+    return (
+        effect["assumed"],
+        f"{effect['alternative']} ({effect['flag']})",
+        change,
+        f"{sign}{format_bytes(abs(memory))}",
+    )
+
+
+def _guessed(guesses: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    """What is modelled, by share of the time."""
+    if guesses:
+        rows = [{"modelled": each["what"].partition(": ")[0], "share": each["share"]} for each in guesses]
+        yield Chart(
+            title="Modelled, by share of an iteration",
+            about="Bars: the share of an iteration that rests on each thing that nobody measured",
+            spec=bars(rows, along="share", of="modelled", unit="share of an iteration", form=".2~%"),
+            table=Table(
+                title="What stands in, and what would measure it",
+                columns=("share", "modelled", "measured by"),
+                rows=tuple((f"{each['share']:.1%}", each["what"], each["remedy"]) for each in guesses),
+                folded=True,
+            ),
+        )

@@ -150,7 +150,7 @@ def _parts(answer: Mapping[str, Any]) -> Section:
                 RUN_PARTS[each["part"]],
                 format_seconds(each["measured_s"]),
                 format_seconds(each["estimated_s"]),
-                f"{1e3 * each['difference_s']:+.3g} ms",
+                f"{'-' if each['difference_s'] < 0 else '+'}{format_seconds(abs(each['difference_s']))}",
             )
             for each in answer["differences"]
         ),
@@ -179,7 +179,7 @@ def _iterations(answer: Mapping[str, Any]) -> Section:
         Chart(
             title="Seconds of each measured iteration",
             about="Measured seconds of each iteration, and the estimate as a line",
-            spec=lines(rows, x="iteration", y="s", x_unit="iteration", y_unit="seconds", of="of"),
+            spec=lines(rows, x="iteration", y="s", x_unit="iteration", y_unit="seconds", of="of", whole=True),
         )
     ]
     losses = [
@@ -192,7 +192,7 @@ def _iterations(answer: Mapping[str, Any]) -> Section:
             Chart(
                 title="Loss, warm-ups included",
                 about="The global batch's mean loss in each iteration",
-                spec=lines(losses, x="iteration", y="loss", x_unit="iteration", y_unit="loss", of="of"),
+                spec=lines(losses, x="iteration", y="loss", x_unit="iteration", y_unit="loss", of="of", whole=True),
             )
         )
     return Section(name="iterations", title="Iterations", parts=tuple(parts))

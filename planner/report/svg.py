@@ -42,6 +42,14 @@ def label(x: float, y: float, text: str, *, size: float = 10, ink: Ink = "faint"
     return f'<text class="{ink}" {at} fill="{INKS[ink]}">{xml_text(text)}</text>'
 
 
+def number_on(x: float, y: float, text: str, fill: str, *, size: float) -> str:
+    """A number in the middle of something filled, in the ink that is read on it."""
+    red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
+    ink = "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else "#101418"
+    at = f'x="{px(x)}" y="{px(y)}" font-size="{size:g}" text-anchor="middle"'
+    return f'<text {at} fill="{ink}">{xml_text(text)}</text>'
+
+
 def time_marks(axis: TimeAxis, *, left: float, top: float, bottom: float) -> str:
     """Lines at round moments, with their names below."""
     marks = []

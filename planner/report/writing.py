@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.shared.options.place import PlaceOptions
     from planner.shared.options.running import ValidateOptions
     from planner.shared.options.search import PlanOptions
-    from planner.shared.options.simulate import SimulateOptions
+    from planner.shared.options.simulate import SimulateOptions, SweepOptions
 
 
 def report_plan(options: PlanOptions, answer: PlanAnswer, path: Path) -> None:
@@ -87,6 +87,13 @@ def report_simulation(options: SimulateOptions, answer: Simulated, path: Path) -
         answer.as_dict(), answer.result, trace=options.trace.name, devices_per_node=answer.devices_per_node
     )
     save_page(page, path)
+
+
+def report_sweep(options: SweepOptions, answer: Mapping[str, Any], path: Path) -> None:
+    """Write the page of several runs of the simulator."""
+    from planner.report.sweep_page import sweep_page
+
+    save_page(sweep_page(answer, trace=options.trace.name), path)
 
 
 def report_run(answer: Mapping[str, Any], traced: Traced, path: Path) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer:
     """`certificate` None: nothing vouches for the plan, as for a Cell's. The others are None where they are not asked
-    for; `effects` are the assumptions that move the plan's figures most."""
+    for; `effects` are the assumptions that move the plan's figures most, `details` what a page says
+    besides (`plan_details`)."""
 
     plan: Plan
     certificate: Certificate | None
@@ -37,6 +38,7 @@ class PlanAnswer:
     effects: tuple[Effect, ...] = ()
     why: tuple[WhyNot, ...] = ()
     training: Training | None = None
+    details: dict[str, Any] | None = None
 
     @property
     def described_training(self) -> dict[str, Any] | None:
@@ -45,7 +47,8 @@ class PlanAnswer:
 
     def to_json(self) -> str:
         """Return it as text: the plan as in its file, or an object with the plan and what was asked besides."""
-        if self.explanation is None and self.comparison is None and not self.why and self.training is None:
+        besides = (self.explanation, self.comparison, self.why or None, self.training, self.details)
+        if all(each is None for each in besides):
             return plan_to_json(self.plan)
         value: dict[str, Any] = {"plan": plan_to_values(self.plan)}
         if self.explanation is not None:
@@ -62,6 +65,8 @@ class PlanAnswer:
             value["why"] = [describe_why_not(answer) for answer in self.why]
         if self.training is not None:
             value["training"] = self.described_training
+        if self.details is not None:
+            value |= self.details
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
-from estimator.pricing.outcome import Evaluation
+from estimator.pricing.outcome import Evaluation, StoppedTimes
 from estimator.pricing.recipe import ScheduleName
 from estimator.profiling.setting import Framework
 from estimator.schedules.closed_form import time_schedule
-from estimator.schedules.records import Task
+from estimator.schedules.records import Kind, Task
 from estimator.schedules.simulate import simulate_schedule
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.evaluation import evaluate_with_store
@@ -30,11 +31,17 @@ ROUNDING = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStage:
     """A stage of the plan and its tasks in the order of time, which are the same on all of its ranks and name the
-    stage's chunks by number."""
+    stage's chunks by number. `stopped_s`: of a task of each kind and chunk, how long collectives stop it."""
 
     number: int
     planned: PlanStage
     tasks: tuple[Task, ...]
+    stopped_s: Mapping[tuple[Kind, int], float]
+
+    def stopped_in(self, kind: Kind, chunk: int | None, tasks: int) -> float:
+        """Return for how long collectives stop so many tasks of one kind, and of one chunk (None: of any)."""
+        chunks = range(len(self.planned.chunks)) if chunk is None else (chunk,)
+        return tasks * math.fsum(self.stopped_s.get((kind, each), 0.0) for each in chunks) / len(chunks)
 
     @property
     def busy_s(self) -> float:
@@ -117,7 +124,9 @@ def timeline_of(plan: Plan, evaluation: Evaluation) -> Timeline:
         micro_batch=plan.batch.micro_batch,
         micro_batches=plan.batch.micro_batches,
         stages=tuple(
-            TimelineStage(number=number, planned=stage, tasks=tuple(tasks[number]))
+            TimelineStage(
+                number=number, planned=stage, tasks=tuple(tasks[number]), stopped_s=_stopped_s(pipeline.stopped[number])
+            )
             for number, stage in enumerate(plan.stages)
         ),
         pipeline_s=simulated.total_s,
@@ -128,3 +137,9 @@ def timeline_of(plan: Plan, evaluation: Evaluation) -> Timeline:
         bubble_s=evaluation.breakdown.bubble_s,
         planned_time_s=plan.estimate.iteration_time_s,
     )
+
+
+def _stopped_s(stopped: StoppedTimes) -> dict[tuple[Kind, int], float]:
+    """Of a backward whose weight gradients are put off, collectives belong to the part that is not."""
+    by_kind: dict[Kind, tuple[float, ...]] = {"forward": stopped.forward_s, "backward": stopped.backward_s}
+    return {(kind, chunk): each for kind, seconds in by_kind.items() for chunk, each in enumerate(seconds)}

@@ -5,12 +5,14 @@ Of several chunks of layers the first is the lightest; the kinds' ranges do not 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from estimator.schedules.records import Kind
 from planner.one_job.timeline.events import After
 from profiles.records import dataclass
 
-Mark = Kind | After
-"""What is drawn: a kind of task, or what follows the schedule."""
+Mark = Kind | After | Literal["stopped"]
+"""What is drawn: a kind of task, what of it collectives stop, or what follows the schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +28,14 @@ LOOKS: dict[Mark, Look] = {
     "forward": Look(first="#a9d0f3", last="#7ab2e6", ink="#14202b"),
     "weight": Look(first="#c9801b", last="#b56d0c", ink="#1c1200"),
     "backward": Look(first="#2a7873", last="#0b4a4f", ink="#ffffff"),
+    "stopped": Look(first="#f2c14e", last="#f2c14e", ink="#14202b"),
     "sync": Look(first="#6b4a76", last="#6b4a76", ink="#ffffff"),
     "optimizer": Look(first="#191a20", last="#191a20", ink="#ffffff"),
     "offload": Look(first="#5d6068", last="#5d6068", ink="#ffffff"),
 }
 
-HATCH = "#a98bb4"
-"""Stripes over the fill of sync, which tell it from a dark backward in grey."""
+HATCHES: dict[Mark, str] = {"sync": "#a98bb4", "stopped": "#7a4e00"}
+"""Stripes over what communicates, which tell it from compute in grey."""
 
 PAPER = "#ffffff"
 EMPTY_ROW = "#f1f2f5"

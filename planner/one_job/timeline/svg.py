@@ -10,7 +10,7 @@ from planner.one_job.timeline.axis import TimeAxis
 from planner.one_job.timeline.boxes import Box, Part, boxes_of
 from planner.one_job.timeline.events import Timeline
 from planner.one_job.timeline.markup import MIDDLE, box_path, cut_text, fit_text, px, text_width, wrap_text, xml_text
-from planner.one_job.timeline.palette import EMPTY_ROW, FAINT_TEXT, GRID, HATCH, LOOKS, PAPER, TEXT, Mark, fill_of
+from planner.one_job.timeline.palette import EMPTY_ROW, FAINT_TEXT, GRID, HATCHES, LOOKS, PAPER, TEXT, Mark, fill_of
 from planner.one_job.timeline.words import (
     AFTER_NAMES,
     describe_part,
@@ -43,14 +43,26 @@ MOST_PARTS = 5500
 NUMBER_SIZES = (11.0, 9.5, 8.0)
 """Of the fonts of micro-batch numbers: the largest that fits."""
 
+LEAST_STOPPED = 0.4
+"""In pixels: a lower foot of a box is not drawn."""
+
 MOST_SHADES = 6
 """Of a kind's chunks, in the legend."""
 
 FONTS = "system-ui, -apple-system, &apos;Segoe UI&apos;, &apos;Helvetica Neue&apos;, Arial, sans-serif"
-HATCH_NAME = "cellplan-sync"
+HATCH_NAME = "cellplan"
 
 Line = tuple[str, float, str]
 """Text, size of the font, ink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A picture so wide, whose time axis begins at `left`, in pixels."""
+
+    left: float
+    width: float
+    axis: TimeAxis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +97,10 @@ class _Frame:
 def draw_timeline(timeline: Timeline, *, most_parts: int = MOST_PARTS) -> str:
     """The text of the SVG: below 1 MB, the same for the same timeline. More tasks than `most_parts` are drawn in
     groups."""
-    axis = TimeAxis(end_s=max(timeline.end_s, timeline.iteration_time_s), width=PLOT_WIDTH)
-    row_height = min(MOST_ROW, max(LEAST_ROW, ROWS_HEIGHT / len(timeline.stages)))
+    row_height = _row_height(timeline)
     labels, common = _labels(timeline, two_lines=row_height >= TWO_LINES)
-    label_width = min(MOST_LABEL_WIDTH, max(text_width(line, size) for lines in labels for line, size, _ in lines))
-    left = MARGIN + label_width + GAP
-    width = left + PLOT_WIDTH + BUSY_WIDTH + MARGIN
+    plot = plot_of(timeline)
+    axis, left, width = plot.axis, plot.left, plot.width
     head, head_end = _heading(timeline, common, width)
     frame = _Frame(left=left, top=head_end + 24.0, row_height=row_height, rows=len(timeline.stages), axis=axis)
     rows = [stage.tasks for stage in timeline.stages]
@@ -119,19 +129,37 @@ def draw_timeline(timeline: Timeline, *, most_parts: int = MOST_PARTS) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _hatch() -> str:
-    return (
-        f'<defs><pattern id="{HATCH_NAME}" width="6" height="6" patternUnits="userSpaceOnUse"'
-        f' patternTransform="rotate(45)"><rect width="6" height="6" fill="{fill_of("sync")}"/>'
-        f'<rect width="2" height="6" fill="{HATCH}"/></pattern></defs>'
+def plot_of(timeline: Timeline) -> Plot:
+    """Return where the picture of a timeline has its time axis."""
+    labels, _ = _labels(timeline, two_lines=_row_height(timeline) >= TWO_LINES)
+    label_width = min(MOST_LABEL_WIDTH, max(text_width(line, size) for lines in labels for line, size, _ in lines))
+    left = MARGIN + label_width + GAP
+    return Plot(
+        left=left,
+        width=left + PLOT_WIDTH + BUSY_WIDTH + MARGIN,
+        axis=TimeAxis(end_s=max(timeline.end_s, timeline.iteration_time_s), width=PLOT_WIDTH),
     )
+
+
+def _row_height(timeline: Timeline) -> float:
+    return min(MOST_ROW, max(LEAST_ROW, ROWS_HEIGHT / len(timeline.stages)))
+
+
+def _hatch() -> str:
+    patterns = (
+        f'<pattern id="{HATCH_NAME}-{mark}" width="6" height="6" patternUnits="userSpaceOnUse"'
+        f' patternTransform="rotate(45)"><rect width="6" height="6" fill="{fill_of(mark)}"/>'
+        f'<rect width="2" height="6" fill="{hatch}"/></pattern>'
+        for mark, hatch in HATCHES.items()
+    )
+    return f"<defs>{''.join(patterns)}</defs>"
 
 
 def _paint(mark: Mark | None, chunk: float = 0, chunks: int = 1) -> str:
     """The attributes of a box of this kind; None: an empty one."""
     if mark is None:
         return f'fill="{EMPTY_ROW}" stroke="{GRID}"'
-    return f'fill="url(#{HATCH_NAME})"' if mark == "sync" else f'fill="{fill_of(mark, chunk, chunks)}"'
+    return f'fill="url(#{HATCH_NAME}-{mark})"' if mark in HATCHES else f'fill="{fill_of(mark, chunk, chunks)}"'
 
 
 def _heading(timeline: Timeline, common: str, width: float) -> tuple[list[str], float]:
@@ -233,11 +261,18 @@ def _tasks(timeline: Timeline, boxes: Sequence[Sequence[Box]], frame: _Frame) ->
                 # A group's area is its work: what it waits stays empty at its foot.
                 high = frame.box_height * part.seconds / (box.end_s - box.start_s)
                 shown = box_path(x, y, wide - 0.7 if wide >= 3 else wide, high)
-                title = describe_part(box, part, chunks, frame.axis)
+                stopped = min(1.0, timeline.stages[row].stopped_in(part.kind, part.chunk, part.tasks) / part.seconds)
+                title = describe_part(box, part, chunks, frame.axis, stopped)
                 chunk = (chunks - 1) / 2 if part.chunk is None else part.chunk
                 same = fills.setdefault(_paint(part.kind, chunk, chunks), [])
                 same.append(f'<path d="{shown}"><title>{title}</title></path>')
-                inks.setdefault(LOOKS[part.kind].ink, []).extend(_number(part, digits, x, y, wide, high))
+                if stopped * high >= LEAST_STOPPED:
+                    # The foot of a box: as large a part of it as collectives are of the task.
+                    foot = box_path(x, y + (1 - stopped) * high, wide - 0.7 if wide >= 3 else wide, stopped * high)
+                    fills.setdefault(f'{_paint("stopped")} pointer-events="none"', []).append(f'<path d="{foot}"/>')
+                inks.setdefault(LOOKS[part.kind].ink, []).extend(
+                    _number(part, digits, x, y, wide, high * (1 - stopped))
+                )
                 y += high
     elements = []
     for fill, paths in sorted(fills.items()):

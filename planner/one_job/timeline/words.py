@@ -45,6 +45,8 @@ def legend_of(timeline: Timeline) -> list[tuple[Mark | None, str]]:
         entries.append(("weight", f"backward, gradients of weights{of}"))
     else:
         entries.append(("backward", f"backward{again}{of}"))
+    if any(seconds for stage in timeline.stages for seconds in stage.stopped_s.values()):
+        entries.append(("stopped", "collectives that stop them"))
     for name, seconds in timeline.after_s.items():
         if seconds:
             entries.append((name, f"{AFTER_NAMES[name]}{' that nothing hides' if name == 'sync' else ''}"))
@@ -79,18 +81,23 @@ def numbers_of(part: Part) -> str:
     return f"{first}" if first == last else f"{first}{'-' if part.gapless else '...'}{last}"
 
 
-def describe_part(box: Box, part: Part, chunks: int, axis: TimeAxis) -> str:
-    """What a part of a box is, and when."""
+def describe_part(box: Box, part: Part, chunks: int, axis: TimeAxis, stopped: float) -> str:
+    """What a part of a box is, when, and which share of it are collectives that stop it."""
     name = "backward of weights" if part.kind == "weight" else part.kind
     chunk = f", chunk {part.chunk}" if chunks > 1 and part.chunk is not None else ""
     count = f" ({part.tasks} tasks)" if part.tasks > 1 else ""
-    return f"{name} {numbers_of(part)}{chunk}{count}: {axis.say_moment(box.start_s)} to {axis.say_moment(box.end_s)}"
+    waits = f", {stopped:.1%} of it collectives" if stopped else ""
+    span = f"{axis.say_moment(box.start_s)} to {axis.say_moment(box.end_s)}"
+    return f"{name} {numbers_of(part)}{chunk}{count}: {span}{waits}"
 
 
 def notes_of(timeline: Timeline, boxes: Sequence[Sequence[Box]]) -> list[str]:
     """What the picture leaves out, and where it is not what another figure says."""
     chunked = "; a chunk is a part of a stage's layers" if len(timeline.stages[0].planned.chunks) > 1 else ""
-    notes = [f"Numbers are micro-batches, from 0{chunked}. Messages between stages are not drawn."]
+    notes = [
+        f"Numbers are micro-batches, from 0{chunked}. The foot of a box is as high as the share of it that"
+        " collectives stop. Messages between stages are not drawn."
+    ]
     grouped = [box for row in boxes for box in row if box.tasks > 1]
     if grouped:
         tasks = sum(box.tasks for row in boxes for box in row)

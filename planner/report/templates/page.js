@@ -21,16 +21,24 @@
     };
   }
 
+  // Labels, legends and marks as the chart's width has room for them.
+  function fit(spec, width) {
+    const narrow = width < 560;
+    if (narrow) spec.config.legend.columns = 1;
+    [spec].concat(spec.layer || []).map((part) => part.encoding || {}).forEach((encoding) => {
+      const x = encoding.x, y = encoding.y, color = encoding.color;
+      if (x && x.type === "quantitative") x.axis = Object.assign({}, x.axis, { tickCount: narrow ? 4 : 8 });
+      if (y && y.type === "nominal") y.axis = Object.assign({}, y.axis, { labelLimit: Math.min((y.axis || {}).labelLimit || 320, 0.4 * width) });
+      if (narrow && color && color.legend) color.legend = Object.assign({}, color.legend, { columns: 1 });
+    });
+  }
+
   function draw() {
     views.forEach((view) => view.finalize());
     views = Array.from(document.querySelectorAll(".chart")).map((place) => {
       const text = place.nextElementSibling.textContent;
       const spec = Object.assign(JSON.parse(text), { config: config(), autosize: { type: "fit-x", contains: "padding" } });
-      const narrow = place.clientWidth < 560;
-      if (narrow) {
-        spec.config.legend.columns = 1;
-        spec.config.axis.labelLimit = 120;
-      }
+      fit(spec, place.clientWidth);
       const view = new vega.View(vega.parse(vegaLite.compile(spec).spec), { renderer: "svg", container: place, hover: true });
       view.tooltip(new Tooltip(place).show);
       view.run();
@@ -60,6 +68,14 @@
     };
   }
 
+  // What scrolls sideways is reached by keys.
+  function reach() {
+    document.querySelectorAll(".wide").forEach((place) => {
+      if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
+      else place.removeAttribute("tabindex");
+    });
+  }
+
   function dress() {
     const dark = chosen === null ? prefers.matches : chosen;
     root.dataset.theme = dark ? "dark" : "light";
@@ -69,6 +85,7 @@
       button.setAttribute("aria-pressed", String(dark));
     }
     draw();
+    reach();
   }
 
   let width = innerWidth;
@@ -77,12 +94,25 @@
     if (innerWidth === width) return;
     width = innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(draw, 100);
+    waiting = setTimeout(() => { draw(); reach(); }, 100);
   });
   prefers.addEventListener("change", dress);
 
+  // On paper: light, with every table.
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = Array.from(document.querySelectorAll("details:not([open])"));
+    unfolded.forEach((part) => (part.open = true));
+    root.dataset.theme = "light";
+    draw();
+  });
+  addEventListener("afterprint", () => {
+    unfolded.forEach((part) => (part.open = false));
+    dress();
+  });
+
   async function copy(button) {
-    const code = button.parentElement.querySelector("code");
+    const code = button.closest(".command").querySelector("code");
     try {
       await navigator.clipboard.writeText(code.textContent);
     } catch {

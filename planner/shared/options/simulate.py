@@ -266,6 +266,7 @@ class SweepOptions(ReplayOptions):
     workers: Annotated[int, MANY("processes (default: 1)")] = 1
     ray: Annotated[str | None, MANY("run on this Ray cluster (`auto`: the one that runs here)", "ADDRESS")] = None
     csv: Annotated[Path | None, MANY("a row for each run", writes="file")] = None
+    report: ReportFile = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:

@@ -17,8 +17,7 @@ from planner.report.gantt import draw_gantt
 from planner.report.jct_page import jct_page
 from planner.report.page import page_html, unpack_answer
 from planner.report.records import Chart, Command, Fact, Page, Picture, Section, Table, Words
-from tests.planner.one_job.running.running_examples import put_own_rates
-from tests.planner.report.pages import COMMANDS, json_of, page_of
+from tests.planner.report.pages import COMMANDS, JCT, page_of, run_page
 
 MOST_BYTES = 1_200_000
 LOGGED = Workload(model="gpt2-350m", seq_len=None, dtype="bf16", global_batch=64)
@@ -105,16 +104,6 @@ def test_the_plans_page_says_the_plans_numbers() -> None:
     ]
 
 
-def test_memory_over_time_is_at_its_fullest_what_the_plan_needs() -> None:
-    text, answer = page_of("estimate")
-    moments = [row for spec in _read(text).specs for row in spec["data"]["values"] if {"stage", "s", "GiB"} == set(row)]
-    for number, stage in enumerate(answer["plan"]["stages"]):
-        levels = [row["GiB"] for row in moments if row["stage"] == f"stage {number}"]
-        if levels:
-            full = stage["memory_bytes"] + stage["memory"]["reserve_bytes"]
-            assert max(levels) == pytest.approx(full / 2**30)
-
-
 def test_the_same_answer_makes_the_same_page() -> None:
     first, _ = page_of("estimate")
     page_of.cache_clear()
@@ -186,13 +175,9 @@ def test_the_page_of_runs_has_a_point_for_each_and_says_what_is_left_out() -> No
     assert skipped in reader.seen
 
 
-def test_the_page_of_a_real_run_sets_measured_over_estimated(tmp_path: Path) -> None:
+def test_the_page_of_a_real_run_sets_measured_over_estimated() -> None:
     pytest.importorskip("torch")
-    plan, store = tmp_path / "plan.json", put_own_rates(tmp_path / "store.sqlite")
-    assert main(["plan", "gpt-tiny", "--cluster", "a100-80gb:1x1", "--dtype", "fp32", "-o", str(plan)]) == 0
-    words = ["run", str(plan), "--steps", "2", "--store", str(store), "--report", str(tmp_path / "run.html"), "--json"]
-    answer = json_of(words)
-    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    text, answer = run_page(("--steps", "2"))
     assert unpack_answer(text) == answer
     assert "rank 0 measured" in text
     assert "rank 0 estimated" in text
@@ -201,19 +186,7 @@ def test_the_page_of_a_real_run_sets_measured_over_estimated(tmp_path: Path) -> 
 
 
 def test_the_page_of_predictions_has_the_errors_of_all() -> None:
-    errors = {"rmse_intervals": 3.0, "mae_intervals": 2.0, "log_rmse": 0.9, "within_2x": 0.5}
-    covered = {"coverage_90": 0.9, "width_90_intervals": 9.0}
-    answer = {
-        **errors,
-        **covered,
-        "test_jobs": 10,
-        "cap_intervals": 24,
-        "network": errors | {"log_rmse": 1.1},
-        "baselines": {"mean": errors | {"log_rmse": 1.5}},
-        "origins": [errors | covered | {"origin_s": 86400.0, "training_jobs": 40}],
-        "quantiles": None,
-    }
-    reader = _read(page_html(jct_page(answer, trace="week.csv")))
+    reader = _read(page_html(jct_page(JCT, trace="week.csv")))
     assert [row["rmse"] for row in reader.specs[0]["data"]["values"]] == [0.9, 1.1, 1.5]
     assert reader.specs[1]["data"]["values"] == [{"days": 1.0, "rmse": 0.9, "of": "the model"}]
 

@@ -75,10 +75,12 @@ def test_the_page_runs_its_own_scripts_alone(server: PageServer) -> None:
         assert _get(server, f"static/{name}")[0] == 200
 
 
-def test_an_estimate_is_what_the_command_says(server: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_estimate_is_what_the_command_says(
+    server: PageServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown = _post(server, "estimate", SMALL | {"tp": "2"})
     words = ["estimate", SMALL["model"], "--cluster", SMALL["cluster"], "--global-batch", "64", "--tp", "2", "--json"]
-    assert main(words) == 0
+    assert main([*words, "--report", str(tmp_path / "page.html")]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert json.loads(_get(server, f"result/{shown['id']}/answer.json")[1]) == answer
     assert shown["plan"] is True

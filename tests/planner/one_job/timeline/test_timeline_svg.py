@@ -20,7 +20,7 @@ from planner.one_job.timeline.events import Timeline, make_timeline
 from planner.one_job.timeline.markup import cut_text, text_width
 from planner.one_job.timeline.palette import EMPTY_ROW, FAINT_TEXT, LOOKS, PAPER, TEXT, channels, fill_of
 from planner.one_job.timeline.svg import MOST_PARTS, PLOT_WIDTH, draw_timeline
-from tests.planner.one_job.timeline.timeline_examples import PLANS, made_up, plan_named
+from tests.planner.one_job.timeline.timeline_examples import PLANS, TASK_S, made_up, plan_named
 
 SVG = "{http://www.w3.org/2000/svg}"
 BOX = re.compile(r"M([\d.]+) ([\d.]+)h([\d.]+)v([\d.]+)H\1z")
@@ -125,6 +125,24 @@ def test_what_follows_the_schedule_is_drawn_only_where_it_takes_time() -> None:
     without = replace(timeline, sync_s=0.0, optimizer_s=0.0)
     assert not drawn(parse(without), "gradient sync")
     assert "gradient sync" not in draw_timeline(without)
+
+
+def test_the_foot_of_a_box_is_what_collectives_stop() -> None:
+    timeline = made_up("1f1b", stages=2, micro_batches=4, stopped=0.25)
+    root = parse(timeline)
+    (feet,) = (group for group in root.iter(f"{SVG}g") if group.get("fill", "").endswith("-stopped)"))
+    paths = [element.get("d", "") for element in feet]
+    boxes = {(x, y, wide): high for kind in TASK_S for x, y, wide, high in drawn(root, rf"{kind} \d")}
+    assert len(paths) == len(boxes) == 16
+    for path in paths:
+        matched = BOX.fullmatch(path)
+        assert matched, path
+        x, _, wide, high = map(float, matched.groups())
+        whole = next(tall for (left, _, across), tall in boxes.items() if (left, across) == (x, wide))
+        assert high == pytest.approx(whole / 4, abs=0.11)
+    assert draw_timeline(timeline).count("25.0% of it collectives") == 16
+    assert "collectives that stop them" in texts(root)
+    assert "-stopped)" not in draw_timeline(made_up("1f1b", stages=2, micro_batches=4))
 
 
 def test_chunks_are_shaded_and_named() -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules.records import StageTimes, Task, Transfers
+from estimator.schedules.records import Kind, StageTimes, Task, Transfers
 from estimator.schedules.simulate import simulate_schedule
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.timeline.events import Timeline, TimelineStage
@@ -32,11 +32,21 @@ def plan_named(name: str) -> Plan:
     return estimate_explicit(request_of(global_batch=64, micro_batch=2, **PLANS[name])).plan
 
 
+TASK_S: dict[Kind, float] = {"forward": 0.01, "backward": 0.02}
+
+
 @cache
 def made_up(
-    schedule: ScheduleName, *, stages: int, micro_batches: int, chunks: int = 1, overlapped: bool = True
+    schedule: ScheduleName,
+    *,
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    overlapped: bool = True,
+    stopped: float = 0.0,
 ) -> Timeline:
-    """A backward takes twice a forward, gradients and optimizer as long as a forward; messages a tenth."""
+    """A backward takes twice a forward, gradients and optimizer as long as a forward; messages a tenth. `stopped`: the
+    share of both that collectives stop."""
     chunks = 2 if schedule == "dualpipe" else chunks
     times = StageTimes(forward_s=(0.01,) * chunks, backward_s=(0.02,) * chunks, weight_s=(0.01,) * chunks)
     transfers = Transfers(forward_s=(0.001,) * stages, overlapped=overlapped)
@@ -59,6 +69,12 @@ def made_up(
                     device="h100",
                 ),
                 tasks=tuple(own),
+                stopped_s={
+                    (kind, chunk): stopped * seconds
+                    for kind, seconds in TASK_S.items()
+                    for chunk in range(chunks)
+                    if stopped
+                },
             )
             for number, own in enumerate(tasks)
         ),
