@@ -23,10 +23,12 @@ def print_plan(found: dict[str, Any]) -> None:
         return
     print_table(
         f"What to do, by {_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)} (modelled)",
-        ("job", "intensity", "factor", "rank", "level", "new paths", "hashed", "alone", "now", "then"),
+        ("job", "intensity", "factor", "rank", "level", "new paths", "hashed"),
         [_job_row(job) for job in found["jobs"]],
     )
-    _print_times(found["jobs"])
+    _print_begins(found["jobs"])
+    columns = ("job", "alone", "now", "then", "as compute varies")
+    print_table("An iteration of each job then (modelled)", columns, [_time_row(job) for job in found["jobs"]])
     _print_who_pays(found["jobs"])
     print()
     _print_links(found["links"])
@@ -54,9 +56,18 @@ def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
         None if job["priority"] is None else f"{job['priority'] + 1}",
         _level(job),
         *_paths(job["connections"]),
+    )
+
+
+def _time_row(job: dict[str, Any]) -> tuple[object, ...]:
+    low, high = job["planned_range_s"]
+    same = low is not None and high is not None and high <= low * (1 + SAME)
+    return (
+        job["id"],
         _seconds(job["alone_s"]),
         _seconds(job["now_s"]),
         _seconds(job["planned_s"]),
+        None if same else f"{_seconds(low)} to {_seconds(high)}",
     )
 
 
@@ -79,29 +90,19 @@ def _seconds(value: float | None) -> str:
     return "gets nowhere" if value is None else format_seconds(value)
 
 
-def _print_times(jobs: list[dict[str, Any]]) -> None:
-    """When jobs begin, and how far their times move."""
+def _print_begins(jobs: list[dict[str, Any]]) -> None:
     begins = [job for job in jobs if job["offset_s"] or job["period_s"] is not None]
-    moving = [job for job in jobs if _moves(job)]
     sentences = [_begin(job) for job in begins[:MOST_PAYERS]]
     if len(begins) > MOST_PAYERS:
         sentences.append(f"{len(begins) - MOST_PAYERS} more begin later; --json has them")
-    for job in moving[:MOST_PAYERS]:
-        low, high = job["planned_range_s"]
-        sentences.append(f"{job['id']} takes {_seconds(low)} to {_seconds(high)} as compute varies")
-    if len(moving) > MOST_PAYERS:
-        sentences.append(f"{len(moving) - MOST_PAYERS} more move by over 1%; --json has them")
     print_items(sentences)
+    if sentences:
+        print()
 
 
 def _begin(job: dict[str, Any]) -> str:
     held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
     return f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}"
-
-
-def _moves(job: dict[str, Any]) -> bool:
-    low, high = job["planned_range_s"]
-    return low is not None and high is not None and high > low * (1 + 10 * SAME)
 
 
 def _print_who_pays(jobs: list[dict[str, Any]]) -> None:

@@ -13,8 +13,12 @@ NAME = "CELLPLAN"
 
 def in_order(of: PriorityMap) -> PriorityMap:
     """Return the map with priorities that fall from level to level, as strict classes are served by number: those that
-    the levels have, dealt out anew where they do not fall. Flow control goes with the level."""
-    priorities = sorted((level.priority for level in of.levels), reverse=True)
+    the levels have, and spare ones where two have the same, dealt out anew where they do not fall. Flow control goes
+    with the level."""
+    own = {level.priority for level in of.levels}
+    others = {level.priority for level in of.reserved}
+    spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if number not in own | others]
+    priorities = sorted([*own, *spare[: len(of.levels) - len(own)]], reverse=True)
     levels = (
         replace(level, priority=priority, traffic_class=priority)
         for level, priority in zip(of.levels, priorities, strict=True)

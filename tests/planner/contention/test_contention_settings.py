@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -46,7 +47,9 @@ def _files(folder: Path, link: str = "roce400") -> None:
 
 def _contention(**asked: Any) -> dict[str, Any]:
     own = {"policy": "crux", "levels": 2, "priority_map": NIC, "queue_pairs": False}
-    return api.contention(Path("jobs.yaml"), cluster="c.yaml", **{**own, **asked})
+    found: dict[str, Any] = api.contention(Path("jobs.yaml"), cluster="c.yaml", **{**own, **asked})
+    jsonschema.validate(found, api.answer_schema("contention"))
+    return found
 
 
 @pytest.mark.usefixtures("folder")
