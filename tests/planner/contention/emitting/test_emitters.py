@@ -114,6 +114,9 @@ def test_levels_by_axis_are_options_of_process_groups(monkeypatch: pytest.Monkey
     monkeypatch.setenv("NCCL_IB_TC", "96")
     with pytest.raises(RuntimeError, match="NCCL_IB_TC"):
         options("ep")
+    monkeypatch.delenv("NCCL_IB_TC")
+    own = _options_of(axis_levels_snippet(replace(MOE, level=1), NIC, "roce") or "", monkeypatch)
+    assert [own(axis).config.traffic_class for axis in ("ep", "dp", "tp")] == [160, 96, 128]
     lanes = axis_levels_snippet(MOE, service_levels(3), "infiniband")
     assert lanes is not None
     assert '"dp": 0, "ep": 2' in lanes
@@ -187,7 +190,7 @@ def test_jobs_of_two_levels_on_one_host_are_not_told_apart_by_addresses() -> Non
 def test_tcp_has_the_least_urgent_level_of_axes_and_none_of_a_job_without() -> None:
     made = nftables_file(MOE, [MOE], NIC, {}, file="dscp.nft")
     assert "ip dscp set 24" in (made.text or "")
-    assert "the least urgent of its axes'" in made.notes[0]
+    assert "its axes are not told apart" in made.notes[0]
     assert nftables_file(LONE, [LONE], NIC, {}, file="dscp.nft").text is None
     assert table_name(PlannedJob(id='x"; flush ruleset #', hosts=())) == "cellplan_x___flush_ruleset__"
 
