@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from planner.contention import emitting
 from planner.contention.emitting.addresses import read_addresses
 from planner.contention.emitting.axis_levels import axis_levels_snippet
 from planner.contention.emitting.environment import environment_of
@@ -29,6 +30,7 @@ from planner.contention.emitting.transports import service_levels, transport_of
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
 from profiles.records import replace
+from tests.imports import names_imported
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 NIC = read_priority_map(DATA / "mlnx_qos.txt")
@@ -407,3 +409,21 @@ def test_tables_are_bound_to_the_ports_of_the_switch_that_was_read() -> None:
     assert list(tables["PORT_QOS_MAP"]) == ["Ethernet0", "Ethernet4", "Ethernet8", "Ethernet12"]
     assert tables["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4,5"
     assert tables["QUEUE"]["Ethernet4|5"] == {"scheduler": "CELLPLAN.strict"}
+
+
+def test_nothing_is_run_on_any_host() -> None:
+    package = Path(emitting.__file__).parent
+    sources = [*package.glob("*.py"), package.parent / "settings.py", package.parent / "plan_environment.py"]
+    assert len(sources) > 15
+    imported = {name.split(".")[0] for path in sources for name in names_imported(path)}
+    assert not imported & {
+        "subprocess",
+        "socket",
+        "os",
+        "ctypes",
+        "pty",
+        "multiprocessing",
+        "asyncio",
+        "urllib",
+        "http",
+    }
