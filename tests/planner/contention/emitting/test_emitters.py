@@ -278,6 +278,7 @@ def test_a_folder_has_a_part_for_each_job_and_says_what_is_what() -> None:
     assert [job["dscp"] for job in index["jobs"]] == [40, 24, None, None]
     assert index["queue_pairs"][0]["certain"] is False
     assert "| moe | 2 | dp 2, ep 0 | `jobs/moe` |" in files["README.md"]
+    assert "| lone | 1 | none | nothing to set |" in files["README.md"]
     assert "has no PFC" in files["README.md"]
     assert settings_files(_settings(pairs=PAIRS, with_map=True)) == files
 
