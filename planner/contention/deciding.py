@@ -15,6 +15,7 @@ from planner.contention.given_plan import decision_of_file
 from planner.contention.jobs_file import PlacedJob
 from planner.contention.planning import Decide, NetworkPlan, plan_network, see_jobs
 from planner.contention.policies.front import fairness_front
+from planner.contention.policies.ours import plays_for
 from planner.contention.policies.records import Decision, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import slowdowns, work_per_s
@@ -236,10 +237,16 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
             f"which ports lead where is a guess for {hashed} of {connections} connections, by a hash"
             f" ({routing.hash}, seed {routing.seed}) that no vendor publishes; `cellplan network probe` finds it out"
         )
+    if options.seeds > 1:
+        notes.append(
+            f"now is the mean of {options.seeds} hashes; what is decided is for the fabric's own, and played there"
+        )
     if left:
         notes.append(f"{left} connections of jobs with very many keep the paths that hashes give them")
-    if asked.policy.searching is not None and asked.given is None and not plan.decision.proved:
-        notes.append("the search plays a limited number of cases; --policy-option plays=N is how many")
+    searching = asked.policy.searching
+    if searching is not None and asked.given is None and not plan.decision.proved:
+        plays = searching.plays or plays_for(len(plan.decision.order))
+        notes.append(f"the search ends after some {plays} played cases of all jobs; --policy-option plays=N takes N")
     if asked.policy.unlimited and asked.given is None:
         notes.append(f"{options.policy} gives each job a level of its own, as no fabric has them")
     if any(found.job.weight != 1 for found in plan.now.jobs):

@@ -183,8 +183,8 @@ def test_a_cap_is_kept_or_refused_with_the_smallest_that_works(tmp_path: Path) -
         with pytest.raises(NothingFits, match="smallest cap") as raised:
             decide(tmp_path, *TWO, slowdown_cap=1.01, policy=policy)
         assert "job long" in str(raised.value) or "job short" in str(raised.value)
-    said = float(str(raised.value).split("smallest cap")[1].split("is ")[1].split(";")[0].rstrip("."))
-    decide(tmp_path, *TWO, slowdown_cap=said, policy="ecmp")
+        said = float(str(raised.value).split("smallest cap")[1].split("is ")[1].split(";")[0])
+        decide(tmp_path, *TWO, slowdown_cap=said, policy=policy)
 
 
 def test_a_front_of_less_work_for_less_loss(tmp_path: Path) -> None:
