@@ -1,6 +1,6 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0] [--kept FILE]
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
 
@@ -17,6 +17,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from bench.contention import figure_16, figure_23, figure_24, speed
 from estimator.host.cpu import cpu_name
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
+    parser.add_argument("--picture", type=Path, help="figure-16: where the distributions go as SVG")
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
     unknown = [name for name in wanted if name not in TITLES]
@@ -62,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
-    return figure_16.lines(options.cases, options.first_seed)
+    return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
 
 
 if __name__ == "__main__":
