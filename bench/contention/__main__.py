@@ -7,8 +7,8 @@
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
 its short form: --thin 17), held (100 cases at most), speed; without any, all four. What is drawn is said in
-`bench/contention/cases.py`, `testbed_cases.py` and `speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds `traces/`) and have options of
-their own (--help).
+`bench/contention/cases.py`, `testbed_cases.py` and `speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds
+`traces/`) and have options of their own (--help).
 """
 
 from __future__ import annotations

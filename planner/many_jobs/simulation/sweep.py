@@ -14,7 +14,7 @@ from typing import Any
 
 from estimator.host.capacity import SIMULATION_BYTES, process_limit
 from planner.many_jobs.simulation.iteration_times import price_notes
-from planner.many_jobs.simulation.network_choice import network_steering
+from planner.many_jobs.simulation.network_choice import OF_POLICIES, WITHOUT_POLICY, network_steering
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, check_placer, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
@@ -78,6 +78,8 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
     policies, placers = options.policies or (options.policy,), options.placers or (options.placer,)
     networks = options.networks or (options.network,)
     base = options.part(ReplayOptions)
+    # What a policy is told is not for a network without one beside it.
+    of_none = dict.fromkeys(OF_POLICIES) if any(network not in WITHOUT_POLICY for network in networks) else {}
     return tuple(
         replace(
             base,
@@ -89,6 +91,7 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
             placer_option=options_of(placer, options.placer_option, placers, key="--placer-option"),
             network=network,
             network_option=options_of(network, options.network_option, networks, key="--network-option") or None,
+            **(of_none if network in WITHOUT_POLICY else {}),
         )
         for load in options.loads or (options.load,)
         for seed in options.seeds or (options.seed,)
