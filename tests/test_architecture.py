@@ -31,7 +31,8 @@ def test_one_job_knows_nothing_of_many_jobs() -> None:
     allowed = {
         "planner.shared": ("planner.shared",),
         "planner.one_job": ("planner.shared", "planner.one_job"),
-        "planner.many_jobs": ("planner.shared", "planner.one_job", "planner.many_jobs"),
+        "planner.contention": ("planner.shared", "planner.one_job", "planner.contention"),
+        "planner.many_jobs": ("planner.shared", "planner.one_job", "planner.contention", "planner.many_jobs"),
     }
     wrong = [
         (source, target)

@@ -1,9 +1,13 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0] [--kept FILE]
+    python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
+    python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
+    python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
-`bench/contention/cases.py` and `bench/contention/speed.py`.
+`bench/contention/cases.py` and `bench/contention/speed.py`. Figures 23 to 25 take lingjun's trace (DIR holds
+`traces/`) and have options of their own (--help).
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
-from bench.contention import figure_16, speed
+from bench.contention import figure_16, figure_23, figure_24, figure_25, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
@@ -24,14 +29,26 @@ TITLES = {
     "speed": "What decisions cost",
 }
 
+OF_THE_TRACE: dict[str, Callable[[Sequence[str]], None]] = {
+    "figure-23": figure_23.main,
+    "figure-24": figure_24.main,
+    "figure-25": figure_25.main,
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in OF_THE_TRACE:
+        OF_THE_TRACE[words[0]](words[1:])
+        return 0
     parser = argparse.ArgumentParser(prog="bench.contention", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
+    parser.add_argument("--picture", type=Path, help="figure-16: where the distributions go as SVG")
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
     unknown = [name for name in wanted if name not in TITLES]
@@ -50,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
-    return figure_16.lines(options.cases, options.first_seed)
+    return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
 
 
 if __name__ == "__main__":

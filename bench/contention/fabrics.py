@@ -1,15 +1,15 @@
 """The fabrics of figure 23. Of the first two Crux gives the number of switches (section 6.1), of lingjun its hosts give
 where each hangs; the number of hosts, cables and their speeds are ours. A host has 8 GPUs and hangs on "eight links",
-here of 100 Gbit/s, which is what the 4 x 200 Gbit/s of Crux's testbed are. No switch sends up less than comes from
-below but for the cores of the third: jobs meet where hashes collide.
+here of 100 Gbit/s, which is what the 4 x 200 Gbit/s of Crux's testbed are.
 
-- clos: 173 leaves of 2 hosts, 16 spines, a cable of a NIC's speed between each two.
+- clos: 173 leaves of 2 hosts, 16 spines, a cable of a NIC's speed between each two: as much up as down.
+- thin-clos: 44 leaves of 8 hosts below the same spines: 4 times as much down as up.
 - double-sided: 6 leaves in 3 pairs of 86 hosts, 4 aggregation switches a pair (12), 32 cores; 22 cables of four times a
   NIC's speed from a leaf to each aggregation switch of its pair, one from there to each core (1.3 : 1).
-- lingjun: 119 leaves in 3 pods with the hosts of `lingjun_topo.csv` below them; in a pod 8 aggregation switches with 8
-  cables of a NIC's speed from each leaf; 32 cores, 8 such cables from each aggregation switch.
+- lingjun: 119 leaves in 3 pods with the hosts of `lingjun_topo.csv` below them; in a pod 8 aggregation switches with 4
+  cables of a NIC's speed from each leaf (a full leaf: 2 : 1); 32 cores, 8 such cables from each aggregation switch.
 - rail: 4 pods of 64 hosts, NIC i of each on leaf i, under 16 spines with 4 cables each.
-- spray: the same as clos, with packets spread evenly over all spines.
+- spray: the same as thin-clos, with packets spread evenly over all spines.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def clos(_: Path) -> Cluster:
 
 
 def thin_clos(_: Path) -> Cluster:
-    """Return a two-layer Clos whose leaves send up half of what their hosts send."""
-    return _cluster(348, {"kind": "clos2", "leaves": 87, "spines": 16, "nodes_per_leaf": 4})
+    """Return a two-layer Clos whose leaves send up a quarter of what their hosts send."""
+    return _cluster(352, {"kind": "clos2", "leaves": 44, "spines": 16, "nodes_per_leaf": 8})
 
 
 def double_sided(_: Path) -> Cluster:

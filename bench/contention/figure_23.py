@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,6 +29,8 @@ import numpy as np
 
 from bench.contention.fabrics import FABRICS
 from bench.contention.trace_moments import Cluster, Moment, load
+from estimator.host.cpu import cpu_name
+from estimator.network.player.compiling import can_compile
 from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings, play
 from planner.contention.policies.bound import bound_flops_per_s
@@ -34,6 +38,7 @@ from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.records import Choice, Decision, View
 from planner.contention.viewing import playing_under
 from planner.one_job.tuning.student import Student
+from profiles.files import write_atomically
 from profiles.records import replace
 
 LEVELS = 8
@@ -199,7 +204,7 @@ def run_cluster(
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print the tables; every line of results is kept, and not made again."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.contention figure-23", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds traces/")
     parser.add_argument("--days", type=float, default=2.0, help="of the trace (its whole: 16; default: %(default)s)")
@@ -210,33 +215,42 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--bounds", type=int, default=5, help="moments that are bounded (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="lines of results, to which this run adds")
+    parser.add_argument("--keep", type=Path, help="lines of results: what is there is not made again")
     options = parser.parse_args(argv)
     days, policies = (options.first_day, options.first_day + options.days), options.policies.split(",")
-    rows = [json.loads(line) for line in options.keep.read_text().splitlines()] if _is_there(options.keep) else []
-    done = {(row["fabric"], row["placement"], row["seed"]) for row in rows if tuple(row["days"]) == days}
-    wanted = [
-        (options.data, fabric, placement, seed, days, options.cover, options.bounds, policies)
-        for seed in range(options.seeds)
-        for fabric in options.fabrics.split(",")
-        for placement in PLACEMENTS
-        if (fabric, placement, seed) not in done
-    ]
-    rows = [row for row in rows if tuple(row["days"]) == days]
+    kept = _read(options.keep)
+    wanted = []
+    for seed in range(options.seeds):
+        for fabric in options.fabrics.split(","):
+            for placement in PLACEMENTS:
+                known = kept.get(_key({"fabric": fabric, "placement": placement, "seed": seed, "days": days}))
+                missing = [name for name in policies if known is None or name not in known["policies"]]
+                if missing:
+                    wanted.append((options.data, fabric, placement, seed, days, options.cover, options.bounds, missing))
+    print(f"{cpu_name()}, {os.cpu_count()} cores, python {platform.python_version()}, numpy {np.__version__}")
+    print("the player's loop is compiled" if can_compile() else "the player's loop is plain Python")
     began_s = time.perf_counter()
     with ProcessPoolExecutor(options.workers) as pool:
         for row in pool.map(run_cluster, *zip(*wanted, strict=True)) if wanted else ():
-            rows.append(row)
+            known = kept.get(_key(row), row)
+            kept[_key(row)] = row | {"policies": known["policies"] | row["policies"]}
             if options.keep is not None:
-                with options.keep.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+                write_atomically(options.keep, "".join(json.dumps(each) + "\n" for each in kept.values()))
+    rows = [row for row in kept.values() if _key(row)[3] == days]
     for line in tables(rows):
         print(line)
     print(f"\n{len(wanted)} lines made in {time.perf_counter() - began_s:.0f} s by {options.workers} processes")
 
 
-def _is_there(path: Path | None) -> bool:
-    return path is not None and path.exists()
+def _read(path: Path | None) -> dict[tuple[object, ...], Row]:
+    if path is None or not path.exists():
+        return {}
+    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return {_key(row): row for row in rows}
+
+
+def _key(row: Row) -> tuple[object, ...]:
+    return row["fabric"], row["placement"], row["seed"], tuple(row["days"])
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:
@@ -294,7 +308,7 @@ def _row(name: str, rows: Sequence[Row]) -> str:
 
 
 def _mean_ms(ran: Sequence[Row], key: str) -> float:
-    return 1e3 * mean(each[key] for each in ran)
+    return 1e3 * mean(float(each[key]) for each in ran)
 
 
 def _gain(rows: Sequence[Row], key: str, name: str, other: str) -> str:
@@ -311,9 +325,3 @@ def _interval(values: Sequence[float], *, sign: bool = False) -> str:
         return said
     half = Student(len(values) - 1).quantile(0.975) * stdev(values) / math.sqrt(len(values))
     return f"{said} ± {100 * half:.1f}"
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(sys.argv[1:])

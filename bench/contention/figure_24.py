@@ -34,8 +34,9 @@ THIRDS = ("high", "middle", "low")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """A moment under a policy: of each tier of `TIERS` and each of `THIRDS` the part of its links' rates that is
-    used, (tiers, thirds); the part of its links that nobody uses; the share of the devices of jobs that send which compute."""
+    """A moment under a policy: of each tier of `TIERS` and each of `THIRDS` the part of its links' rates that is used
+    (tiers, thirds); the part of each tier's links that nobody uses; the share of the devices of jobs that send which
+    compute."""
 
     seconds: float
     used: NDArray[np.float64]
@@ -117,7 +118,7 @@ def table(drawn: dict[str, list[Drawn]]) -> Iterator[str]:
     yield f"| policy | {' | '.join(heads)} | devices that compute, of jobs that send |"
     yield "|---" * (len(heads) + 2) + "|"
     for name, moments in drawn.items():
-        times = np.array([each.seconds for each in moments])
+        times = np.array([float(each.seconds) for each in moments])
         times /= times.sum()
         used = np.tensordot(times, np.array([each.used for each in moments]), 1)
         idle = times @ np.array([each.idle for each in moments])

@@ -175,7 +175,12 @@ class ReplayOptions(CodeOptions, TraceOptions):
     ] = None
     network_change_s: Annotated[
         float | None,
-        RUN("a job whose paths or level the policy changes stands still so long (default: 0)", "S", DURATION),
+        RUN(
+            "a job whose paths or level the policy changes stands still so long (default: 0)",
+            "S",
+            DURATION,
+            flag="--network-change-s",
+        ),
     ] = None
     network_change_at_most: Annotated[
         int | None, RUN("of so many jobs that run a decision may change paths and levels", "N", NATURAL)
