@@ -4,10 +4,11 @@
         [--kept FILE] [--picture FILE]
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
+    python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
 its short form: --thin 17), held (100 cases at most), speed; without any, all four. What is drawn is said in
-`bench/contention/cases.py`, `testbed_cases.py` and `speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds
+`bench/contention/cases.py`, `testbed_cases.py` and `speed.py`. Figures 23 to 25 take lingjun's trace (DIR holds
 `traces/`) and have options of their own (--help).
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, figure_23, figure_24, figures_19_22, held, speed
+from bench.contention import figure_16, figure_23, figure_24, figure_25, figures_19_22, held, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
@@ -35,6 +36,7 @@ TITLES = {
 OF_THE_TRACE: dict[str, Callable[[Sequence[str]], None]] = {
     "figure-23": figure_23.main,
     "figure-24": figure_24.main,
+    "figure-25": figure_25.main,
 }
 
 

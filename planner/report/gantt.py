@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import inf
 
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.run_state import Slice
@@ -59,22 +61,41 @@ def draw_gantt(slices: Sequence[Slice], jobs: Sequence[Job], devices_per_node: M
 
 
 def _each(stays: _Stays, height: float) -> Iterator[str]:
-    """A box for each stay of a job on a node, as high as its share of the devices."""
+    """A box for each stay of a job on a node, as high as its share of the devices; of one that takes turns with others
+    who came before it, the lower half of theirs."""
     fills, axis = colours(HUES), stays.axis
     rows = {place: row for row, place in enumerate(stays.places)}
-    for number, pool, node, mask, start_s, restarted_s, end_s in stays.slices:
+    for (number, pool, node, mask, start_s, restarted_s, end_s), alone_s in _by_start(stays.slices):
         share = (height - 2) / stays.devices_per_node[pool]
         first, count = (mask & -mask).bit_length() - 1, mask.bit_count()
         from_s, to_s = restarted_s - stays.begins_s, end_s - stays.begins_s
+        half = 0.5 if alone_s > start_s else 1.0
         job, span = stays.jobs[number], f"{axis.say_moment(from_s)} to {axis.say_moment(to_s)}"
         yield box(
             LEFT + axis.pixels(start_s - stays.begins_s),
-            rows[pool, node] * height + 1 + first * share,
+            rows[pool, node] * height + 1 + (first + (1 - half) * count) * share,
             max(0.4, axis.pixels(end_s - start_s)),
-            max(0.8, count * share),
+            max(0.8, half * count * share),
             fills[number % HUES],
             said=f"job {job.id}: {count} of {job.devices} devices, {span}",
         )
+
+
+def _by_start(slices: Sequence[Slice]) -> Iterator[tuple[Slice, float]]:
+    """Each stay, with the time up to which others have been drawn on just these devices: those who take turns there."""
+    until_s: dict[tuple[str, int, int], float] = {}
+    for stay in sorted(slices, key=lambda stay: stay[4]) if _overlap(slices) else slices:
+        devices = stay[1:4]
+        yield stay, until_s.get(devices, -inf)
+        until_s[devices] = max(until_s.get(devices, -inf), stay[6])
+
+
+def _overlap(slices: Sequence[Slice]) -> bool:
+    """Whether two jobs ever took turns on the same devices."""
+    spans: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
+    for _, pool, node, mask, from_s, _, to_s in slices:
+        spans.setdefault((pool, node, mask), []).append((from_s, to_s))
+    return any(one[1] > other[0] for stays in spans.values() for one, other in pairwise(sorted(stays)))
 
 
 def _shares(stays: _Stays, size: int, height: float) -> Iterator[str]:
@@ -85,9 +106,9 @@ def _shares(stays: _Stays, size: int, height: float) -> Iterator[str]:
         rooms[group_of[place]] += stays.devices_per_node[place[0]]
     wide_s = stays.axis.end_s / BINS
     held = [[0.0] * BINS for _ in rooms]
-    for _, pool, node, mask, start_s, _, end_s in stays.slices:
+    for (_, pool, node, mask, start_s, _, end_s), alone_s in _by_start(stays.slices):
         row, count = held[group_of[pool, node]], mask.bit_count()
-        from_s, to_s = start_s - stays.begins_s, end_s - stays.begins_s
+        from_s, to_s = max(start_s, alone_s) - stays.begins_s, end_s - stays.begins_s
         for stretch in range(int(from_s / wide_s), min(BINS - 1, int(to_s / wide_s)) + 1):
             inside_s = min(to_s, (stretch + 1) * wide_s) - max(from_s, stretch * wide_s)
             row[stretch] += count * max(0.0, inside_s)

@@ -61,6 +61,8 @@ class Muri(Rounds):
         """Groups in rounds; in between who fits on free devices."""
         names = _Names(view)
         if not self.due(view.now_s):
+            if not any(view.free.values()):
+                return Decision(grants={})
             waiting = [state for state in view.waiting.values() if can_run(view, state.job)]
             started = _fill(self._sorted(view, waiting), dict(view.free))
             return Decision(grants={state.job.id: names.grant([state]) for state in started})

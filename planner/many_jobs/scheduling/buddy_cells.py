@@ -130,13 +130,17 @@ class FreeCells:
         """Return the lowest level, from this one up, that has a free cell."""
         return next((above for above in range(level, len(self.free)) if self.free[above]), None)
 
-    def take(self, level: int, cost: Callable[[Cell], float] = _never) -> Cell | None:
+    def take(self, level: int, cost: Callable[[Cell], float] = _never, *, inside: Cell | None = None) -> Cell | None:
         """Take a cell of a level, the cheapest and of equal ones the first; where there is none, of the smallest larger
-        one, which is split (the paper's Algorithm 1). None where none is large enough."""
-        above = self.level_for(level)
-        if above is None:
+        one, which is split (the paper's Algorithm 1). None where none is large enough. `inside`: of those that are
+        parts of this cell alone."""
+        for above in range(level, len(self.free)):
+            there = [n for n in self.free[above] if inside is None or self._holds(inside, (above, n))]
+            if there:
+                break
+        else:
             return None
-        cell = (above, min(self.free[above], key=lambda number: (cost((above, number)), number)))
+        cell = (above, min(there, key=lambda number: (cost((above, number)), number)))
         while cell[0] > level:
             parts = self._parts(cell)
             cell = min(parts, key=lambda part: (cost(part), part[1]))
@@ -166,6 +170,15 @@ class FreeCells:
             cell = above
         self.free[cell[0]].add(cell[1])
         return cell
+
+    def room_by_cell(self, level: int) -> Counter[int]:
+        """Return how many devices are free in each cell of a level, by its number, in cells that are parts of it."""
+        room: Counter[int] = Counter()
+        for below in range(level + 1):
+            size = self.tree.sizes[below]
+            for number in self.free[below]:
+                room[number * size // self.tree.sizes[level]] += size
+        return room
 
     def devices(self) -> int:
         """Return the devices of all free cells."""

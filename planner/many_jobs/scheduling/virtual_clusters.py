@@ -42,15 +42,17 @@ class VirtualClusters:
         return self.own[name].devices() + unbound
 
     def start(self, job: str, name: str, devices: int, cost: Cost) -> tuple[Cell, ...] | None:
-        """Give a job cells of its virtual cluster's own, as few as may be, the largest first; None where there is not
-        enough room. `cost` is what it costs to take a cell of the pool: who would have to leave it."""
+        """Give a job cells of its virtual cluster's own, as few as may be, the largest first, below the lowest switch
+        that has them; None where there is not enough room. `cost` is what it costs to take a cell of the pool: who
+        would have to leave it."""
         if devices > self.room(name):
             return None
+        home = self._home(name, devices, cost)
         taken: list[Cell] = []
         wanted = sorted(self.tree.split(devices).elements())
         while wanted:
             level = wanted.pop()
-            cell = self._take(name, level, cost)
+            cell = self.own[name].take(level, cost, inside=home) if home else self._take(name, level, cost)
             if cell is not None:
                 taken.append(cell)
             elif level:
@@ -102,6 +104,21 @@ class VirtualClusters:
         """Yield the cells of the pool that are bound, with whose they are."""
         for name, cells in self.own.items():
             yield from ((name, cell) for cell in sorted(cells.tops))
+
+    def _home(self, name: str, devices: int, cost: Cost) -> Cell | None:
+        """The smallest cell with room for a job among what is bound, of equal ones that with least; or one of its own
+        that is bound now where that is smaller. None where no cell has room for all of it."""
+        own, unbound, sizes = self.own[name], self.unbound[name], self.tree.sizes
+        for level in (level for level, size in enumerate(sizes) if size >= devices):
+            room = own.room_by_cell(level)
+            enough = [number for number, count in room.items() if count >= devices]
+            if enough:
+                return level, min(enough, key=lambda number: (room[number], cost((level, number)), number))
+            cell = self.pool.take(level, cost) if unbound[level] > 0 else None
+            if cell is not None:
+                self._bind(name, cell)
+                return cell
+        return None
 
     def _take(self, name: str, level: int, cost: Cost) -> Cell | None:
         """The smallest cell that holds one of this level: of those that are bound, or else one that is bound now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,22 @@ def test_stays_are_drawn_each_or_of_many_nodes_as_shares(nodes: int) -> None:
         shares = [float(share) for share in re.findall(r'fill-opacity="([0-9.]+)"', svg)]
         assert set(shares) <= {0.5, 0.25, 0.29, 0.21}
         assert 0.5 in shares
+
+
+@pytest.mark.parametrize("nodes", [4, 200])
+def test_stays_in_turns_are_drawn_beside_each_other_and_counted_once(nodes: int) -> None:
+    job = Job(id="j", submit_s=0.0, pool="p", devices=8, workload=LOGGED, iterations=1.0, duration_s=1.0)
+    jobs = [job, replace(job, id="k")]
+    slices = [(job, "p", node, 0b1111, 5.0 * job, 5.0 * job, 10.0) for node in range(nodes) for job in (0, 1)]
+    svg = draw_gantt(slices, jobs, {"p": 8})
+    if nodes == 4:
+        high = {name: re.findall(rf'height="([0-9.]+)"[^>]*><title>job {name}', svg) for name in "jk"}
+        assert {name: {float(height) for height in heights} for name, heights in high.items()} == {
+            "j": {8.0},
+            "k": {4.0},
+        }
+    else:
+        assert {float(share) for share in re.findall(r'fill-opacity="([0-9.]+)"', svg)} == {0.5}
 
 
 def test_a_plan_on_thousands_of_devices_stays_small_enough() -> None:

@@ -103,6 +103,15 @@ def test_a_job_takes_the_smallest_cell_that_holds_it() -> None:
     assert nodes["a"] | nodes["c"] in ({0, 2}, {1, 3})
 
 
+def test_a_job_sits_below_one_switch_where_there_is_room() -> None:
+    """Half a node is free under each leaf, and then a node under one of them; two nodes' worth is not scattered."""
+    jobs = [job("a", 0.0, 4, 900.0), job("b", 0.0, 16, 10.0), job("c", 0.0, 8, 900.0), job("d", 20.0, 12, 100.0)]
+    seats = sat(run(jobs, HiveD(cells={"x": {"leaf": 2}})))
+    assert set(seats["b"][0][1]) in ({0, 2}, {1, 3})
+    assert set(seats["d"][0][1]) == set(seats["b"][0][1])
+    assert set(seats["a"][0][1]) | set(seats["c"][0][1]) in ({0, 2}, {1, 3})
+
+
 def test_shares_follow_demand() -> None:
     """Alone x has all; when y comes the pool is split by what both submitted, and what x holds beyond is only lent."""
     jobs = [job("a", 0.0, 32, 300.0, "x"), job("b", 100.0, 16, 600.0, "y")]

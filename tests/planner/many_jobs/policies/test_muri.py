@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from planner.cli.main import main
 from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, Use, View
 from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.catalogue import make_policy
@@ -20,6 +24,7 @@ from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.traces.read import SMALL_TRACE
 from profiles.errors import InputError
 from tests.planner.many_jobs.simulation.simulation_workloads import draw_workload
 from tests.policy_examples import HandView, runs, waits
@@ -31,6 +36,7 @@ pytest.importorskip("scipy")
 EVEN = Use(iteration_s=1.0, compute_s=0.5, memory_bytes=1, device_memory_bytes=4)
 BUSY = replace(EVEN, compute_s=1.0)
 GIB = 2**30
+ROOT = Path(__file__).parents[4]
 
 
 def by_model(**uses: Use) -> Callable[[Job, Grant], Use | None]:
@@ -213,3 +219,19 @@ def test_two_runs_are_equal() -> None:
         assert one.slices == other.slices
         assert one.turns is not None
         assert one.turns == other.turns
+
+
+def test_the_example_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`pairs.py` of POLICIES.md does what it says, in a fork as any code of the user's, and its figures come back."""
+    page = (ROOT / "planner/many_jobs/policies/POLICIES.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^    # pairs\.py\n(.*?)(?=^- )", page, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "pairs.py").write_text(re.sub(r"^    ", "", text, flags=re.MULTILINE), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = ["simulate", str(SMALL_TRACE), "--cluster", "a100-80gb:2x8", "--policy", "pairs:Pairs", "--load", "20"]
+    assert main([*command, "--head", "25", "--unknown-device", "draw", "--oversize", "clip", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["violations"] == 0
+    assert answer["turns"]["jobs"] >= 2
+    assert answer["turns"]["most_jobs"] == 2
