@@ -1,6 +1,6 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--thin 1] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0] [--kept FILE] [--thin 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
 its short form: --thin 17), speed; without any, all. What is drawn is said in `bench/contention/cases.py`,
@@ -15,6 +15,7 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from bench.contention import figure_16, figures_19_22, speed
 from estimator.host.cpu import cpu_name
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
     parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
+    parser.add_argument("--picture", type=Path, help="figure-16: where the distributions go as SVG")
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
     unknown = [name for name in wanted if name not in TITLES]
@@ -55,7 +58,7 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
         return speed.lines(options.decisions, options.first_seed)
     if name == "figures-19-22":
         return figures_19_22.lines(options.thin)
-    return figure_16.lines(options.cases, options.first_seed)
+    return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
 
 
 if __name__ == "__main__":

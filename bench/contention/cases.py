@@ -45,6 +45,13 @@ def priced(model: str, samples: int) -> tuple[float, float, float]:
     return compute_s, flops, sizes["parameters"] * GRADIENT_BYTES
 
 
+def priced_all() -> None:
+    """Price all models in all sizes, once for all cases."""
+    for model in MODELS:
+        for samples in SAMPLES:
+            priced(model, samples)
+
+
 def draw_case(seed: int) -> View:
     """Return the jobs of a case with their fabric; each job's path now is drawn too, as a hash would."""
     rng = Random(f"figure 16, {seed}")

@@ -9,20 +9,23 @@ Shares of the most work (eq. 1) that any paths and levels do. Nothing varies: co
 
 from __future__ import annotations
 
+import json
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
+from pathlib import Path
 from statistics import mean
 
-from bench.contention.cases import LEVELS, draw_case
+from bench.contention.cases import LEVELS, draw_case, priced_all
+from bench.contention.cdf import cdf_svg
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.catalogue import NETWORK_POLICIES, make_network_policy
 from planner.contention.policies.coflows import bssi_order
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.compression.dag import contention_dag
 from planner.contention.policies.crux import Crux
-from planner.contention.policies.exhaustive import Paths, best_paths_and_levels
+from planner.contention.policies.exhaustive import Paths as Ways
+from planner.contention.policies.exhaustive import best_paths_and_levels
 from planner.contention.policies.intensity import bottleneck_s, intensities
 from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs, link_seconds
 from planner.contention.policies.ours import Ours
@@ -33,40 +36,74 @@ from planner.contention.policies.taccl_star import TacclStar
 from planner.contention.policies.worth import work_per_s
 
 PAPER = {"paths: crux": "97.69", "priorities: crux": "97.24", "compression: algorithm-1": "97.12"}
-BUDGETS = (50, 200, 1000)
+BUDGETS = (50, 400)
 """Plays of `ours` without enumeration."""
 
 Order = tuple[int, ...]
-Worth = Callable[[Paths, Sequence[int | None]], float]
+Worth = Callable[[Ways, Sequence[int | None]], float]
 
 
-def lines(cases: int, first: int) -> Iterator[str]:
-    """Yield the table over so many cases from a seed on."""
-    shares: dict[str, list[float]] = defaultdict(list)
-    draw_case(first)
-    began, optima_s, plays = time.process_time(), 0.0, 0
+def lines(cases: int, first: int, kept: Path | None = None, picture: Path | None = None) -> Iterator[str]:
+    """Yield the table over so many cases from a seed on.
+
+    Args:
+        cases: how many.
+        first: the first one's seed.
+        kept: a file that holds what is known of cases by seed, and gets what is found out, so that a run can go on.
+        picture: a file that gets the distributions as SVG.
+    """
+    known: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    priced_all()
+    warm = draw_case(first)
+    Ours(exact=0, plays=2).solve(warm)  # what is compiled is no cost of a case
     for seed in range(first, first + cases):
-        view = draw_case(seed)
-        case_began = time.process_time()
-        rehearsals = Rehearsals(view)
-        best = best_paths_and_levels(rehearsals)
-        optima_s += time.process_time() - case_began
-        plays += rehearsals.played
-        for name, worth in _parts(view, rehearsals, best.paths, best.flops_per_s):
-            shares[name].append(100 * worth)
-    yield f"{cases} cases from seed {first}; {time.process_time() - began:.0f} s of CPU"
+        if str(seed) not in known:
+            known[str(seed)] = case_shares(seed)
+            if kept is not None:
+                kept.write_text(json.dumps(known))
+    rows = [known[str(seed)] for seed in range(first, first + cases)]
+    optima_s, plays = (sum(row[key] for row in rows) for key in (OPTIMUM_S, OPTIMUM_PLAYS))
+    yield f"{cases} cases from seed {first}; {sum(row[CASE_S] for row in rows):.0f} s of CPU"
     yield f"all optima: {optima_s:.1f} s, {1e3 * optima_s / cases:.0f} ms and {plays / cases:.0f} plays a case"
     yield ""
     yield "| % of the optimum | paper | mean | median | 5% have less | 1% have less | worst |"
     yield "|---|---|---|---|---|---|---|"
-    for name, its in shares.items():
-        ranked = sorted(its)
-        figures = (mean(its), *(ranked[int(part * (len(ranked) - 1))] for part in (0.5, 0.05, 0.01, 0)))
-        yield f"| {name} | {PAPER.get(name, '')} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |"
+    for name in rows[0]:
+        if name not in (OPTIMUM_S, OPTIMUM_PLAYS, CASE_S):
+            ranked = sorted(row[name] for row in rows)
+            figures = (mean(ranked), *(ranked[int(part * (len(ranked) - 1))] for part in (0.5, 0.05, 0.01, 0)))
+            yield f"| {name} | {PAPER.get(name, '')} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |"
+    if picture is not None:
+        series = {name: [100 - row[key] for row in rows] for name, key in PICTURED.items()}
+        title = f"Figure 16: how far from the optimum, {cases} cases"
+        picture.write_text(cdf_svg(title, "% of the optimum that is missed", series, least=0.0, most=15.0))
 
 
-def _parts(view: View, rehearsals: Rehearsals, best_paths: Paths, most: float) -> Iterator[tuple[str, float]]:
-    def worth(paths: Paths, levels: Sequence[int | None]) -> float:
+OPTIMUM_S, OPTIMUM_PLAYS, CASE_S = "CPU s of the optimum", "plays of the optimum", "CPU s"
+PICTURED = {
+    "paths: crux": "paths: crux",
+    "paths: TACCL*": "paths: tacclstar",
+    "priorities: crux": "priorities: crux",
+    "priorities: Sincronia": "priorities: sincronia",
+    "compression: Algorithm 1": "compression: algorithm-1",
+    "compression: Varys": "compression: equal-parts",
+    "all of crux": "all: crux",
+    "ours, 400 plays": "all: ours, 400 plays at most",
+}
+
+
+def case_shares(seed: int) -> dict[str, float]:
+    """Return the shares of the optimum of a case by name, with what was spent on it."""
+    view, began = draw_case(seed), time.process_time()
+    rehearsals = Rehearsals(view)
+    best = best_paths_and_levels(rehearsals)
+    row = {OPTIMUM_S: time.process_time() - began, OPTIMUM_PLAYS: float(rehearsals.played)}
+    row |= {name: 100 * worth for name, worth in _parts(view, rehearsals, best.paths, best.flops_per_s)}
+    return row | {CASE_S: time.process_time() - began}
+
+
+def _parts(view: View, rehearsals: Rehearsals, best_paths: Ways, most: float) -> Iterator[tuple[str, float]]:
+    def worth(paths: Ways, levels: Sequence[int | None]) -> float:
         return work_per_s(view.jobs, rehearsals.iterations_per_s(paths, levels)) / most
 
     hashed = tuple(job.now for job in view.jobs)
@@ -89,7 +126,7 @@ def _parts(view: View, rehearsals: Rehearsals, best_paths: Paths, most: float) -
         levels = _levels(view, order, compress(dag, LEVELS)) if order else (None,) * len(view.jobs)
         yield f"compression: {name}", worth(best_paths, levels) / reachable
     for name in NETWORK_POLICIES:
-        if name != "ours":
+        if name not in ("mixed", "ours"):
             decision = make_network_policy(name).decide(view)
             rates = rehearsals.rates_of(decision)
             yield f"all: {name}", work_per_s(view.jobs, rates) / most

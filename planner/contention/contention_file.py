@@ -59,10 +59,10 @@ Priority = Annotated[int, Field(ge=0, le=7)]
 
 
 class MapLevelRow(FileModel):
-    """A level's queue: the DSCP that leads there, its class inside the fabric, the priority (of InfiniBand the service
-    level) that it is counted under, and whether it is lossless; null where nobody said."""
+    """A level's queue: the DSCP that leads there (null on InfiniBand), its class inside the fabric, the priority (of
+    InfiniBand the service level) that it is counted under, and whether it is lossless; null where nobody said."""
 
-    dscp: Annotated[int, Field(ge=0, le=63)]
+    dscp: Annotated[int, Field(ge=0, le=63)] | None
     traffic_class: Priority
     priority: Priority
     pfc: bool | None

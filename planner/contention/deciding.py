@@ -18,6 +18,7 @@ from planner.contention.policies.front import fairness_front
 from planner.contention.policies.records import Decision, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import slowdowns, work_per_s
+from planner.contention.settings import map_of_file
 from planner.contention.viewing import Seen
 from planner.shared.options.contention import ContentionOptions
 from profiles.cluster import Cluster
@@ -82,9 +83,14 @@ def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
     if options.network_plan is not None:
         given = load_contention(options.network_plan)
         check_cluster(given, cluster, str(options.network_plan))
-    transport = transport_of(cluster) if options.transport == "auto" else options.transport
-    levels = options.levels if given is None else given.levels
-    of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
+    if options.transport != "auto":
+        transport: Transport = options.transport
+    else:
+        transport = transport_of(cluster) if given is None else given.cluster.transport
+    of = None if given is None or options.priority_map is not None else map_of_file(given, options.network_plan)
+    if of is None:
+        levels = options.levels if given is None else given.levels
+        of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
     return Asked(policy=choose_policy(options), given=given, map=of, transport=transport)
 
 

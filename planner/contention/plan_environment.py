@@ -34,6 +34,11 @@ def environment_of_plan(plan: Plan, options: ExportOptions) -> tuple[tuple[tuple
         raise InputError(where=str(where), key="cluster", found=found, expected=expected)
     else:
         notes.append(f"the files of {plan.cluster} are not here: by its name alone it is the cluster of {where}")
-    name, environment = environment_in_file(file, options.job, where=where, hosts=hosts)
-    said = "its level on the network" if environment.variables else "no variable for its network"
-    return environment.variables, (*notes, f"{said} is that of the job {name} in {where}", *environment.notes)
+    job, environment = environment_in_file(file, options.job, where=where, hosts=hosts)
+    said = (
+        "its level on the network is" if environment.variables else "its environment on the network, which is empty, is"
+    )
+    notes.append(f"{said} that of the job {job.id} in {where}")
+    if hosts and set(hosts) != set(job.hosts):
+        notes.append(f"the plan is on other hosts than the job {job.id} there: decide again (cellplan contention)")
+    return environment.variables, (*notes, *environment.notes)

@@ -16,7 +16,7 @@ from planner.contention.emitting.levels import MapLevel
 from planner.contention.emitting.planned import PlannedJob, SeatedJob, find_job, planned_jobs
 from planner.contention.emitting.priority_map import PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair, price_queue_pairs
-from planner.contention.emitting.transports import Transport
+from planner.contention.emitting.transports import INFINIBAND, Transport
 from planner.contention.emitting.verifying import describe_verified, verify
 from planner.shared.options.contention import ContentionOptions
 from profiles.errors import InputError
@@ -56,10 +56,31 @@ def with_map(file: ContentionFile, of: PriorityMap) -> ContentionFile:
     if file.levels > len(of.levels):
         return file
     rows = tuple(
-        MapLevelRow(dscp=level.dscp, traffic_class=level.traffic_class, priority=level.priority, pfc=level.pfc)
+        MapLevelRow(
+            dscp=None if of.source == INFINIBAND else level.dscp,
+            traffic_class=level.traffic_class,
+            priority=level.priority,
+            pfc=level.pfc,
+        )
         for level in of.levels
     )
     return file.model_copy(update={"map": MapRow(source=of.source, levels=rows)})
+
+
+def map_of_file(file: ContentionFile, where: Path | None) -> PriorityMap | None:
+    """Return the fabric's levels as a file has them, None where it has none. Raise InputError for one DSCP twice."""
+    if file.map is None:
+        return None
+    dscps = [row.dscp for row in file.map.levels if row.dscp is not None]
+    twice = next((dscp for dscp in dscps if dscps.count(dscp) > 1), None)
+    if twice is not None:
+        found = f"DSCP {twice} of two levels"
+        raise InputError(where=str(where), key="map.levels", found=found, expected="each DSCP of one level")
+    levels = tuple(
+        MapLevel(dscp=row.dscp or 0, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
+        for row in file.map.levels
+    )
+    return PriorityMap(source=file.map.source, levels=levels)
 
 
 def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, Any] | None:
@@ -103,19 +124,15 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
 
 def environment_in_file(
     file: ContentionFile, name: str | None, *, where: Path, hosts: Sequence[str] = ()
-) -> tuple[str, JobEnvironment]:
-    """Return a job of a plan's file by its name, else by its hosts, and its environment.
+) -> tuple[PlannedJob, JobEnvironment]:
+    """Return a job of a plan's file, found by its name, else by its hosts, and its environment.
 
     Raise InputError for a job that there is not, several that may be meant, and a file that says no levels of a fabric.
     """
     jobs = planned_jobs(file.model_dump(mode="json", by_alias=True)["jobs"])
     job = find_job(jobs, name, where=str(where), hosts=hosts)
-    if file.map is None:
+    of = map_of_file(file, where)
+    if of is None:
         found, expected = "nothing", "the fabric's levels, as cellplan contention --levels K -o writes them"
         raise InputError(where=str(where), key="map", found=found, expected=expected)
-    levels = tuple(
-        MapLevel(dscp=row.dscp, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
-        for row in file.map.levels
-    )
-    of = PriorityMap(source=file.map.source, levels=levels)
-    return job.id, environment_of(job, of, file.cluster.transport)
+    return job, environment_of(job, of, file.cluster.transport)

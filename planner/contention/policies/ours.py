@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+from planner.contention.policies.arithmetic import promising
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
@@ -33,10 +34,10 @@ class Searched:
 
 class Ours:
     """Jobs that no path joins are solved apart. Up to six jobs: all paths and levels, with proof, unless that may take
-    more than `exact` plays; else from what `crux` and `ecmp` do and from random starts, step by step, by as many
-    `plays` (0: as many as `plays_for` says). Then, on top of these, `axes`: levels by axis, and `offsets`: later begins
-    and common periods, each of them by as many plays again and only where it gains. No job's iteration takes longer
-    than `slowdown_cap` times alone (0: however long)."""
+    more than `exact` plays; else from what `crux` and `ecmp` do, what looks best by arithmetic and random starts, step
+    by step, by as many `plays` (0: as many as `plays_for` says). Then, on top of these, `axes`: levels by axis, and
+    `offsets`: later begins and common periods, each of them by as many plays again (a third of it for many jobs) and
+    only where it gains. No job's iteration takes longer than `slowdown_cap` times alone (0: however long)."""
 
     name = "ours"
 
@@ -65,6 +66,7 @@ class Ours:
             raise NothingFits(refusal(view, Rehearsals(view, self.rates), best, cap))
         decision = decision_of(view, best)
         plays = self.plays or plays_for(len(decision.order))
+        plays = plays // 3 if len(decision.order) > MANY_JOBS else plays
         if self.axes:
             decision = with_axis_levels(view, decision, plays=plays, cap=cap)
         return with_offsets(view, decision, plays=plays, cap=cap) if self.offsets else decision
@@ -75,7 +77,7 @@ class Ours:
         flops_per_s, slowdown, excess, proved, played = 0.0, 1.0, 0.0, True, 0
         parts = independent_parts(view)
         for part in parts:
-            searched = self._solve_part(replace(view, jobs=tuple(view.jobs[job] for job in part)), len(parts))
+            searched = self._solve_part(replace(view, jobs=tuple(view.jobs[job] for job in part)), len(view.jobs))
             best = searched.best
             for place, job in enumerate(part):
                 paths[job], levels[job] = best.paths[place], best.levels[place]
@@ -94,26 +96,30 @@ class Ours:
             played=played,
         )
 
-    def _solve_part(self, view: View, parts: int) -> Searched:
+    def _solve_part(self, view: View, jobs: int) -> Searched:
         rehearsals = Rehearsals(view, self.rates)
         few = len(view.jobs) <= EXACT_JOBS and count_paths(view) <= EXACT_PATHS
         if few and most_plays(rehearsals) <= self.exact:
             best = best_paths_and_levels(rehearsals, cap=self.slowdown_cap)
         else:
+            plays = max((self.plays or plays_for(len(view.jobs))) * len(view.jobs) // jobs, 1)
             starts = [start_of(policy.decide(view)) for policy in (Crux(), Ecmp())]
-            plays = (self.plays or plays_for(len(view.jobs))) // parts
+            starts += [start for _, start in promising(view, starts, seed=self.seed)][: min(PROMISING, plays)]
             bound = bound_flops_per_s(view)
             best = search(rehearsals, starts, plays=plays, cap=self.slowdown_cap, bound=bound, seed=self.seed)
         return Searched(best=best, played=rehearsals.played)
 
 
 def plays_for(jobs: int) -> int:
-    """Return how many cases are played for so many jobs where nobody says: what a case costs grows with the jobs."""
-    return max(MOST_JOBS_PLAYED // max(jobs, 1), 1)
+    """Return how many cases are played for so many jobs where nobody says: a case of twice as many jobs costs some four
+    times as much, until it is as many events as are played at most."""
+    return min(max(40_000 // max(jobs, 1) ** 2, 10), 400)
 
 
-MOST_JOBS_PLAYED = 2000
-"""Jobs times cases."""
+MANY_JOBS = 12
+"""More jobs than these gain little by beginning later."""
+PROMISING = 6
+"""So many of the decisions that look best by arithmetic are played."""
 
 
 def independent_parts(view: View) -> list[tuple[int, ...]]:

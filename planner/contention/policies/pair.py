@@ -55,11 +55,12 @@ def pattern_of(job: Contender, wire_s: float) -> Pattern:
     if job.alone_s > compute_s:
         begins_s = max(job.alone_s - wire_s, 0.0)
         return Pattern(compute_s=max(compute_s, begins_s), begins_s=begins_s, wire_s=wire_s)
-    begins_s = min(_first_byte_s(job.steps), max(compute_s - wire_s, 0.0))
+    begins_s = min(first_byte_s(job.steps), max(compute_s - wire_s, 0.0))
     return Pattern(compute_s=compute_s, begins_s=begins_s, wire_s=wire_s)
 
 
-def _first_byte_s(steps: tuple[Step, ...]) -> float:
+def first_byte_s(steps: tuple[Step, ...]) -> float:
+    """Return how far into an iteration its first transfer begins."""
     before_s = 0.0
     for step in steps:
         if step.transfers:

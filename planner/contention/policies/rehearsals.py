@@ -12,13 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.network.player.packing import Packed, pack
 from estimator.network.steps import Playing, Step
 from planner.contention.policies.axes import AxisLevels, levelled
 from planner.contention.policies.loads import steps_on
 from planner.contention.policies.records import Choice, Decision, View
 from profiles.records import dataclass
 
-Rates = Callable[[Sequence[Playing], Sequence[float]], Sequence[float]]
+Floats = NDArray[np.float64]
+Rates = Callable[["Sequence[Playing | Packed]", Floats], Sequence[float]]
 """Iterations a second of each of several jobs on links of so many bytes/s."""
 
 MOST_EVENTS = 30_000
@@ -26,15 +31,13 @@ MOST_EVENTS = 30_000
 
 
 def played_rates(
-    jobs: Sequence[Playing], bytes_per_s: Sequence[float], *, jitter: float = 0.0, seed: int = 0
+    jobs: Sequence[Playing | Packed], bytes_per_s: Floats, *, jitter: float = 0.0, seed: int = 0
 ) -> tuple[float, ...]:
     """Return iterations a second, by `estimator.network.player`; compute times vary by up to the share `jitter`."""
-    import numpy as np
-
     from estimator.network.player.play import Settings, play
 
     how = Settings(jitter=jitter, seed=seed, most_events=MOST_EVENTS)
-    return tuple(1.0 / job.seconds for job in play(jobs, np.array(bytes_per_s), settings=how).jobs)
+    return tuple(1.0 / job.seconds for job in play(jobs, bytes_per_s, settings=how).jobs)
 
 
 Amounts = tuple[tuple[int, float], ...]
@@ -98,7 +101,8 @@ class Rehearsals:
 
     def __init__(self, view: View, rates: Rates = played_rates) -> None:
         self.view, self.played = view, 0
-        self._rates = rates
+        self._rates, self._bytes_per_s = rates, np.array(view.bytes_per_s)
+        self._made: dict[Hashable, Packed] = {}
         self._steps: dict[tuple[int, tuple[Choice, ...]], tuple[tuple[Step, ...], dict[int, Amounts]]] = {}
         self._known: dict[Hashable, tuple[float, ...]] = {}
 
@@ -148,18 +152,26 @@ class Rehearsals:
 
     def _play(self, group: Group, levels: Sequence[int], extras: Extras | None) -> tuple[float, ...]:
         self.played += 1
-        numbers: dict[int, int] = {}
-        jobs = []
-        for place, (job, choices, level) in enumerate(zip(group.jobs, group.choices, levels, strict=True)):
-            steps = tuple(_renumbered(step, numbers) for step in self._on_links(job, choices)[0])
-            if extras is None:
-                jobs.append(Playing(steps=steps, level=level))
-                continue
-            if extras.axis_levels[place]:
-                steps = levelled(self.view.jobs[job], steps, extras.axis_levels[place])
-            starts_s, period_s = extras.offsets_s[place], extras.periods_s[place]
-            jobs.append(Playing(steps=steps, level=level, starts_s=starts_s, period_s=period_s))
-        return tuple(self._rates(jobs, [self.view.bytes_per_s[link] for link in numbers]))
+        jobs = [
+            self._packed(job, choices, level, () if extras is None else extras.axis_levels[place])
+            for place, (job, choices, level) in enumerate(zip(group.jobs, group.choices, levels, strict=True))
+        ]
+        if extras is not None:
+            jobs = [
+                replace(job, playing=replace(job.playing, starts_s=starts_s, period_s=period_s))
+                for job, starts_s, period_s in zip(jobs, extras.offsets_s, extras.periods_s, strict=True)
+            ]
+        return tuple(self._rates(jobs, self._bytes_per_s))
+
+    def _packed(self, job: int, choices: tuple[Choice, ...], level: int, axis_levels: AxisLevels) -> Packed:
+        """A job as it is played, made once for each of its paths and levels."""
+        key = job, choices, level, axis_levels
+        if key not in self._made:
+            steps = self._on_links(job, choices)[0]
+            if axis_levels:
+                steps = levelled(self.view.jobs[job], steps, axis_levels)
+            self._made[key] = pack(Playing(steps=steps, level=level))
+        return self._made[key]
 
     def _on_links(self, job: int, choices: tuple[Choice, ...]) -> tuple[tuple[Step, ...], dict[int, Amounts]]:
         """A job's steps on its paths, and for each link what each of its movers puts there."""
@@ -190,23 +202,6 @@ class Rehearsals:
 
 def _sign(difference: int) -> int:
     return (difference > 0) - (difference < 0)
-
-
-def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
-    """The step with links counted from 0, as they come."""
-    return replace(
-        step,
-        transfers=tuple(
-            replace(
-                transfer,
-                movers=tuple(
-                    replace(mover, way=tuple((numbers.setdefault(link, len(numbers)), b) for link, b in mover.way))
-                    for mover in transfer.movers
-                ),
-            )
-            for transfer in step.transfers
-        ),
-    )
 
 
 def _leader(leader: list[int], job: int) -> int:

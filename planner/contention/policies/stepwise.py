@@ -38,9 +38,9 @@ def search(
     seed: int = 0,
     allowed: Callable[[Start], bool] | None = None,
 ) -> Best:
-    """Return the best that is found in at most `plays` played cases: each start is improved until no step from it is
-    better, and when all have been, random ones follow. With a cap the least excess comes before the most work. Where
-    the bound is reached it ends, with proof.
+    """Return the best that is found in at most `plays` played cases: each start is looked at, then improved until no
+    step from it is better, the best one first; when all have been, random ones follow. With a cap the least excess
+    comes before the most work. Where the bound is reached it ends, with proof.
 
     Args:
         rehearsals: what plays; cases that it knows cost nothing.
@@ -52,21 +52,22 @@ def search(
         allowed: where steps may lead; then no random starts follow, and each of `starts` is allowed.
     """
     rng, limit = Random(seed), rehearsals.played + plays
-    best: Best | None = None
-    for number, start in enumerate(_with_random(rehearsals.view, starts, rng)):
+    best = max((value_of(rehearsals, start, cap) for start in starts), key=lambda it: it.key)
+    ranked = sorted(starts, key=lambda start: value_of(rehearsals, start, cap).key, reverse=True)
+    for number, start in enumerate(_with_random(rehearsals.view, ranked, rng)):
+        if best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER):
+            return replace(best, proved=True)
         over = rehearsals.played >= limit or number >= len(starts) + RANDOM_STARTS or allowed is not None
         if number >= len(starts) and over:
             break
         climbed = _climb(rehearsals, start, limit, cap, rng, allowed)
-        if best is None or _better(climbed, best):
+        if _better(climbed, best):
             best = climbed
-        if best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER):
-            return replace(best, proved=True)
-    assert best is not None
-    return best
+    reached = best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER)
+    return replace(best, proved=True) if reached else best
 
 
-RANDOM_STARTS = 8
+RANDOM_STARTS = 40
 """So many follow those that are given, while plays are left."""
 
 

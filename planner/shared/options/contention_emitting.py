@@ -80,7 +80,7 @@ class ContentionEmittingOptions(TopologyOptions):
     def check_emitting(self) -> None:
         """Raise InputError for what only a folder of settings needs where none is written, and a third file."""
         if self.emit is None:
-            for name in ("emit_map", "addresses", "queue_pairs"):
+            for name in ("emit_map", "addresses"):
                 if name in self.changed():
                     raise self.wrong(name, found="it without --emit", expected="--emit DIR")
         if len(self.verify) > 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def jobs_file(folder: Path, *jobs: str, name: str = "jobs") -> Path:
 
 
 def decide(folder: Path, *jobs: str, cluster: str = "", **options: Any) -> dict[str, Any]:
+    options = {"jitter": 0.0, **options}
     found = api.contention(jobs_file(folder, *jobs), cluster=cluster or cluster_file(folder, spines=1), **options)
     jsonschema.validate(found, api.answer_schema("contention"))
     return found
@@ -69,7 +71,7 @@ def error_of(folder: Path, *jobs: str, **options: Any) -> InputError:
 
 def test_the_shorter_goes_first_on_one_link(tmp_path: Path) -> None:
     """4 and 6 s on the wire of 12: 41.7% busy in place of what fair shares give."""
-    found = decide(tmp_path, *TWO, jitter=0.0, levels=4)
+    found = decide(tmp_path, *TWO, levels=4)
     jobs = by_id(found)
     assert (jobs["short"]["level"], jobs["long"]["level"]) == (0, 1)
     assert (jobs["short"]["planned_s"], jobs["long"]["planned_s"]) == pytest.approx((2.0, 6.0), rel=0.02)
@@ -83,7 +85,7 @@ def test_the_shorter_goes_first_on_one_link(tmp_path: Path) -> None:
 
 
 def test_on_two_spines_each_gets_its_own(tmp_path: Path) -> None:
-    found = decide(tmp_path, *TWO, cluster=cluster_file(tmp_path, spines=2), jitter=0.0)
+    found = decide(tmp_path, *TWO, cluster=cluster_file(tmp_path, spines=2))
     for each in found["jobs"]:
         assert each["level"] is None
         assert each["planned_s"] == pytest.approx(each["alone_s"], rel=1e-3)
@@ -120,7 +122,7 @@ def test_jobs_that_share_nothing_need_nothing(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("policy", sorted(NETWORK_POLICIES))
 def test_every_policy_by_its_name(tmp_path: Path, policy: str) -> None:
-    found = decide(tmp_path, *THREE, cluster=cluster_file(tmp_path), policy=policy, levels=2, jitter=0.0)
+    found = decide(tmp_path, *THREE, cluster=cluster_file(tmp_path), policy=policy, levels=2)
     work = found["gpu_utilization"]
     assert 0 < work["planned"]["flops_per_s"] <= work["bound"]["flops_per_s"] * (1 + 1e-6)
     assert found["policy"]["name"] == policy
@@ -134,7 +136,7 @@ def test_ours_is_never_behind_another(tmp_path: Path) -> None:
     cluster = cluster_file(tmp_path)
     work = {}
     for name in ("ours", "crux", "ecmp", "sincronia", "varys", "tacclstar"):
-        found = decide(tmp_path, *THREE, cluster=cluster, policy=name, levels=3, jitter=0.0)
+        found = decide(tmp_path, *THREE, cluster=cluster, policy=name, levels=3)
         work[name] = found["gpu_utilization"]["planned"]["flops_per_s"]
     assert work["ours"] >= max(work.values()) * (1 - 1e-6)
 
@@ -172,9 +174,9 @@ def test_kept_paths_and_few_changes(tmp_path: Path) -> None:
 
 
 def test_a_cap_is_kept_or_refused_with_the_smallest_that_works(tmp_path: Path) -> None:
-    free = decide(tmp_path, *TWO, jitter=0.0)
+    free = decide(tmp_path, *TWO)
     worst = max(each["planned_s"] / each["alone_s"] for each in free["jobs"])
-    capped = decide(tmp_path, *TWO, jitter=0.0, slowdown_cap=1.45)
+    capped = decide(tmp_path, *TWO, slowdown_cap=1.45)
     assert worst == pytest.approx(1.5, rel=0.02)
     assert max(each["planned_s"] / each["alone_s"] for each in capped["jobs"]) <= 1.45 * (1 + 1e-6)
     for policy in ("ours", "crux", "ecmp"):
@@ -186,7 +188,7 @@ def test_a_cap_is_kept_or_refused_with_the_smallest_that_works(tmp_path: Path) -
 
 
 def test_a_front_of_less_work_for_less_loss(tmp_path: Path) -> None:
-    front = decide(tmp_path, *TWO, jitter=0.0, front="fairness")["front"]
+    front = decide(tmp_path, *TWO, front="fairness")["front"]
     assert len(front) > 1
     work, worst = ([point[name] for point in front] for name in ("flops_per_s", "slowdown"))
     assert work == sorted(work, reverse=True)
@@ -264,7 +266,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     moved = job("long", 4, 2.0, 2.0, 2e15)
     assert error_of(tmp_path, moved, *THREE[1:], **here).key == "jobs[0].hosts"
     assert error_of(tmp_path, *THREE, **here, policy="crux").key == "--policy"
-    for change, key in (
+    changes: tuple[tuple[Callable[[dict[str, Any]], object], str], ...] = (
         (lambda said: said["jobs"][0].update(level=3), "jobs[0].level"),
         (lambda said: said["jobs"][0].update(axis_levels={"dp": 7}), "jobs[0].axis_levels.dp"),
         (lambda said: said["jobs"][0].update(axis_levels={"ep": 1}), "axis_levels of job long"),
@@ -275,7 +277,8 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         (lambda said: said["jobs"][0].update(offset_s=-1.0), "jobs[0].offset_s"),
         (lambda said: said.pop("schema"), "schema"),
         (lambda said: said.update(levels=0), "levels"),
-    ):
+    )
+    for change, key in changes:
         said = json.loads(output.read_text())
         change(said)
         broken = tmp_path / "broken.json"
@@ -344,7 +347,7 @@ def users_policy(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body:
 
 def test_a_policy_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = users_policy(tmp_path, monkeypatch, "net_mine")
-    found = by_id(decide(tmp_path, *TWO, policy=policy, jitter=0.0))
+    found = by_id(decide(tmp_path, *TWO, policy=policy))
     assert (found["long"]["level"], found["short"]["level"]) == (0, 1)
     assert found["long"]["planned_s"] == pytest.approx(found["long"]["alone_s"], rel=1e-6)
     other = by_id(decide(tmp_path, *TWO, policy=policy, policy_option={"first": "short"}))

@@ -28,6 +28,7 @@ from planner.contention.emitting.source_ports import source_ports_json
 from planner.contention.emitting.transports import service_levels, transport_of
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
+from profiles.records import replace
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 NIC = read_priority_map(DATA / "mlnx_qos.txt")
@@ -221,7 +222,7 @@ def test_commands_for_nics_give_back_the_map(tmp_path: Path) -> None:
 
 def test_tables_for_switches_are_read_back_as_the_same_levels(tmp_path: Path) -> None:
     path = tmp_path / "sonic_qos.json"
-    path.write_text(sonic_tables(NIC, ("Ethernet0", "Ethernet4")), encoding="utf-8")
+    path.write_text(sonic_tables(replace(NIC, ports=("Ethernet0", "Ethernet4"))), encoding="utf-8")
     again = read_priority_map(path, reserved=(6, 7))
     assert [(level.dscp, level.priority, level.pfc) for level in again.levels] == [
         (level.dscp, level.priority, level.pfc) for level in NIC.levels
@@ -396,3 +397,10 @@ def test_an_assumed_map_is_one() -> None:
     files = settings_files(_settings(map=default_map(3)))
     assert "no map of the fabric was named" in files["README.md"]
     assert isinstance(default_map(3), PriorityMap)
+
+
+def test_tables_are_bound_to_the_ports_of_the_switch_that_was_read() -> None:
+    tables = json.loads(sonic_tables(read_priority_map(DATA / "config_db.json")))
+    assert list(tables["PORT_QOS_MAP"]) == ["Ethernet0", "Ethernet4", "Ethernet8", "Ethernet12"]
+    assert tables["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4,5"
+    assert tables["QUEUE"]["Ethernet4|5"] == {"scheduler": "CELLPLAN.strict"}

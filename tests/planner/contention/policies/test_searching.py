@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 from random import Random
 
+import numpy as np
 import pytest
 
 from planner.contention.policies.bound import bound_flops_per_s
@@ -29,7 +30,7 @@ from tests.oracles.contention_oracle import iterations_a_second
 
 def rates_of(view: View, paths: tuple[tuple[int | None, ...], ...], levels: tuple[int, ...]) -> tuple[float, ...]:
     decision = Decision(paths=paths, levels=levels, offsets_s=(0.0,) * len(view.jobs))
-    return played_rates(playings(view, decision), view.bytes_per_s)
+    return played_rates(playings(view, decision), np.array(view.bytes_per_s))
 
 
 def all_work(view: View, cap: float = float("inf")) -> list[float]:
