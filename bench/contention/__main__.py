@@ -1,6 +1,7 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--thin 1] [--first-seed 0] [--kept FILE]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0] [--kept FILE]
+        [--thin 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
 its short form: --thin 17), speed; without any, all. What is drawn is said in `bench/contention/cases.py`,
