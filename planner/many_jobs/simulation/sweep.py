@@ -79,7 +79,9 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
     networks = options.networks or (options.network,)
     base = options.part(ReplayOptions)
     # What a policy is told is not for a network without one beside it.
-    of_none = dict.fromkeys(OF_POLICIES) if any(network not in WITHOUT_POLICY for network in networks) else {}
+    of_none: dict[str, Any] = (
+        dict.fromkeys(OF_POLICIES) if any(network not in WITHOUT_POLICY for network in networks) else {}
+    )
     return tuple(
         replace(
             base,
