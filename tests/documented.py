@@ -51,7 +51,7 @@ APART = {
     r"\bcomm measure\b": "measures this machine: `make demo`, tests/estimator/communication",
     r"(^|\s)run \S+\.json": "trains on this machine: `make demo`, tests/planner/one_job/running",
     r"local:": "rests on what was measured on this machine: `make demo`",
-    r"--explain|--report": "explains by some thirty searches: tests/planner/one_job/planning, tests/planner/report",
+    r"--report": "explains by some thirty searches: tests/planner/report",
     r"--policies fcfs,easy-backfill,crius,marginal --seeds": "takes 15 s: bench.scheduling",
     r"deepseek-v3": "takes 6 s: bench.planning",
     r"--largest seq-len": "takes 5 s: tests/planner/one_job/planning",
@@ -209,6 +209,7 @@ def run(words: Sequence[str]) -> tuple[int, str]:
 @contextlib.contextmanager
 def folder_of(page: Path, folder: Path) -> Iterator[None]:
     """Work in `folder`, which gets the examples, the files that a page shows, and the repository's packages."""
+    folder.mkdir(exist_ok=True)
     examples = ROOT / "examples"
     for source in (examples, examples / page.stem):
         if source.is_dir() and page.name not in OF_THE_READER:
