@@ -22,6 +22,8 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 html_title = f"cellplan {VERSION}"
 html_show_sphinx = html_show_copyright = False
 myst_heading_anchors = 4

@@ -202,7 +202,9 @@ def _records(records: Mapping[str, Any], first: str, meanings: Mapping[str, Mapp
 
 
 def _record_name(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name.removesuffix("Model")).lower().replace("nics", "NICs")
+    """A record of a schema in words; of a cluster file all names end in Model."""
+    own = name if name.startswith("Plan") else name.removesuffix("Model")
+    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", own).lower().replace("nics", "NICs")
 
 
 def _named_in(value: Any) -> list[str]:

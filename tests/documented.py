@@ -51,7 +51,7 @@ APART = {
     r"\bcomm measure\b": "measures this machine: `make demo`, tests/estimator/communication",
     r"(^|\s)run \S+\.json": "trains on this machine: `make demo`, tests/planner/one_job/running",
     r"local:": "rests on what was measured on this machine: `make demo`",
-    r"--explain|--report": "explains by some thirty searches: tests/planner/one_job/planning, tests/planner/report",
+    r"--report": "explains by some thirty searches: tests/planner/report",
     r"--policies fcfs,easy-backfill,crius,marginal --seeds": "takes 15 s: bench.scheduling",
     r"deepseek-v3": "takes 6 s: bench.planning",
     r"--largest seq-len": "takes 5 s: tests/planner/one_job/planning",
@@ -182,28 +182,34 @@ def _parts(typed: str) -> list[list[str]]:
     return [part[: part.index(">")] if ">" in part else part for part in parts]
 
 
-_PRINTED: dict[tuple[object, ...], tuple[int, str]] = {}
-"""What commands that write no file printed, and their exit status, by their words and the files that they name."""
+_DONE: dict[tuple[object, ...], tuple[int, str, bytes | None]] = {}
+"""The exit status of commands that ran, what they printed, and the file that they wrote, by their words and the files
+that they name."""
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """Run a command in this process; return its exit status and what it printed, errors too. One that writes nothing
-    runs once."""
-    writes = {"-o", "--output", "--store", "--timeline", "--plot", "--report", "--jobs-csv"} & set(words)
-    key = (*words, *(Path(word.lstrip("@")).read_bytes() for word in words if Path(word.lstrip("@")).is_file()))
-    if not writes and key in _PRINTED:
-        return _PRINTED[key]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        status = main(list(words))
-    if not writes:
-        _PRINTED[key] = status, printed.getvalue()
-    return status, printed.getvalue()
+    """Run a command in this process; return its exit status and what it printed, errors too. The same command on the
+    same files runs once; one that keeps a store, or writes several files, each time."""
+    target = Path(words[words.index("-o") + 1]) if "-o" in words[:-1] else None
+    each_time = {"--store", "--timeline", "--plot", "--report", "--jobs-csv"} & set(words)
+    read = (Path(word.lstrip("@")) for word in words)
+    key = (*words, *(path.read_bytes() for path in read if path != target and path.is_file()))
+    if key not in _DONE or each_time:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            status = main(list(words))
+        written = target.read_bytes() if target is not None and target.is_file() else None
+        _DONE[key] = status, printed.getvalue(), written
+    status, text, content = _DONE[key]
+    if target is not None and content is not None:
+        target.write_bytes(content)
+    return status, text
 
 
 @contextlib.contextmanager
 def folder_of(page: Path, folder: Path) -> Iterator[None]:
     """Work in `folder`, which gets the examples, the files that a page shows, and the repository's packages."""
+    folder.mkdir(exist_ok=True)
     examples = ROOT / "examples"
     for source in (examples, examples / page.stem):
         if source.is_dir() and page.name not in OF_THE_READER:

@@ -21,6 +21,7 @@ from planner.many_jobs.placers.catalogue import PLACERS
 from planner.many_jobs.policies.catalogue import POLICIES
 from profiles.cluster_file import load_cluster
 from profiles.cluster_schema import ClusterModel
+from profiles.training_parameters import load_training_parameters
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -105,6 +106,16 @@ def test_pictures_are_those_that_are_drawn() -> None:
     draw = module_of("draw")
     for name in draw.PICTURES:
         assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == draw.draw(name)
+
+
+def test_parameters_on_the_page_of_estimates_are_the_fitted_ones() -> None:
+    text = (DOCS / "estimates.md").read_text(encoding="utf-8")
+    known = load_training_parameters()
+    assert f"p = {known.of('launch_norm'):.1f}" in text
+    costs = [known.of("overlap_cost", name) for name in ("tp", "fsdp", "dp", "dp-blackwell")]
+    tp, fsdp, dp, blackwell = (f"{cost:.2f}" for cost in costs)
+    said = f"({tp} for tp, {fsdp} for FSDP, {dp} for gradients' sums; {blackwell} on Blackwell)"
+    assert said in " ".join(text.split())
 
 
 def test_pages_that_are_the_same_are_not_written_anew(reference: ModuleType, pages: Path) -> None:

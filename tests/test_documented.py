@@ -43,7 +43,7 @@ def needs(shown: Shown) -> None:
             pytest.importorskip(extra, reason=f"{extra} is not installed")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if list(commands_of(page))], ids=name_of)
 def test_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELLPLAN_STORE", str(tmp_path / "no-store.sqlite"))
     monkeypatch.syspath_prepend(str(tmp_path / "page"))
