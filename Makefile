@@ -19,7 +19,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all check lint types docs tables format clean
+.PHONY: demo test test-all browser check lint types docs tables format clean
 
 # A store of its own, so that the demo leaves the user's store alone.
 demo: export CELLPLAN_STORE := out/demo.sqlite
@@ -35,10 +35,15 @@ demo: $(RUN_STAMP)
 
 check: lint types test
 
-test: $(DEV_STAMP)
+test: $(DEV_STAMP) browser
 	$(PYTEST)
 
-test-all: $(DEV_STAMP)
+# Pages are tested in a browser that is there; none is installed unasked.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  echo "no Chromium here: tests of pages in a browser are skipped (Debian, Ubuntu: apt-get install chromium)"
+
+test-all: $(DEV_STAMP) browser
 	$(PYTEST) --all-seeds
 
 lint: $(DEV_STAMP)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 
 from bench.serve.hostile import Target, make_request
-from bench.serve.judge import bait, by_kind, good_request, judge, left_behind, send, serving
+from bench.serve.judge import bait, by_kind, cpu_s, good_request, judge, left_behind, send, serving
 from planner.shared.options.serve import ServeOptions
 
 GOOD_TIMES = 20
@@ -44,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         answers = [
             judge(number, make_request(number, arguments.seed, target), target) for number in range(arguments.requests)
         ]
+        good_request(target)
+        begun_s = cpu_s()
         warm = [good_request(target) for _ in range(GOOD_TIMES)]
+        warm_cpu_s = (cpu_s() - begun_s) / GOOD_TIMES
         time.sleep(1.0)
         threads = threading.active_count() - before
         found = left_behind(folder)
@@ -58,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{len(answers)} requests, {len(bad)} wrong; left in the folder: {found or 'nothing'}; threads more: {threads}"
     )
     said = f"median {statistics.median(warm):.3f} s, longest {max(warm):.3f} s of {len(warm)}"
+    said += f"; CPU seconds of each {warm_cpu_s:.3f}"
     print(f"a good estimate, wall: cold {cold_s:.2f} s; warm, after all of them: {said}")
     return 1 if bad or found else 0
 

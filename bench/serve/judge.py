@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.serve.hostile import GOOD, Request, Target
+from estimator.host.descendants import descendants_of
 from planner.cli.serve_server import PageServer
 from planner.shared.options.serve import ServeOptions
 
@@ -74,14 +75,17 @@ def send(request: Request, target: Target) -> bytes:
     """Return all that the server answers until it hangs up. Raise TimeoutError where it does neither."""
     received = bytearray()
     with socket.create_connection(("127.0.0.1", target.port), timeout=MOST_S) as connection:
-        # A server that has refused hangs up while we still send.
-        with suppress(BrokenPipeError, ConnectionResetError):
+        try:
             for piece in request.pieces:
                 connection.sendall(piece)
                 if request.pause_s:
                     time.sleep(request.pause_s)
             if request.half_close:
                 connection.shutdown(socket.SHUT_WR)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # A server that has refused hangs up while we still send.
         if request.leaves:
             return b""
         with suppress(ConnectionResetError):
@@ -130,6 +134,16 @@ def good_request(target: Target) -> float:
     assert reply.status == 200, answer
     assert answer["plan"] is True, answer
     return time.monotonic() - begun_s
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of this process and of all that it has started and that still runs (Linux)."""
+    ticks = 0
+    for process in descendants_of(os.getpid()):
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def left_behind(folder: Path) -> list[str]:

@@ -73,7 +73,9 @@ def read_fields(values: object, *, search: bool) -> Asked:
         parsed = parser.parse_args([*words, "--", "config" if config is not None else values.get("model", "")])
         options = chosen(parsed, kind)
     except (UsageError, InputError) as error:
-        raise FieldError(field_of(error.key), str(error).partition(" (see `")[0]) from None
+        field = field_of(error.key)
+        said = str(error).partition(" (see `")[0]
+        raise FieldError(field, said.removeprefix(f"argument {error.key}: ") if field else said) from None
     taken = {name: getattr(options, name) for name in options.changed() if name != "store"}
     return Asked(options=taken, config=config)
 

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
@@ -311,6 +312,7 @@ def _json(value: object) -> tuple[str, str]:
     return "application/json", json.dumps(value, allow_nan=False)
 
 
+@lru_cache(maxsize=1)
 def _app() -> str:
     return app_html(
         {

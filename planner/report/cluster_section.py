@@ -8,7 +8,7 @@ from typing import Any
 from planner.report.charts import bars
 from planner.report.cluster_picture import draw_cluster
 from planner.report.load_colours import say_load
-from planner.report.network_picture import draw_network
+from planner.report.network_picture import draw_network, say_vertex
 from planner.report.records import Chart, Part, Picture, Section, Table, Words
 from planner.shared.words import format_bytes, format_count
 
@@ -48,8 +48,8 @@ def _links(loads: Mapping[str, Any]) -> Iterator[Part]:
     more = f", the {MOST_LINKS} fullest" if len(links) + loads["left_out"] > MOST_LINKS else ""
     rows = tuple(
         (
-            link["from"],
-            link["to"],
+            say_vertex(link["from"]),
+            say_vertex(link["to"]),
             str(link["cables"]),
             "-" if link["bytes_per_s"] is None else format_count(8 * link["bytes_per_s"], "b/s"),
             format_bytes(link["bytes"]),

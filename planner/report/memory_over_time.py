@@ -70,4 +70,5 @@ def _fewer(levels: list[tuple[float, float]], end_s: float) -> list[tuple[float,
         place = int(MOST_MOMENTS * at / end_s) if end_s else 0
         if place not in fullest or level > fullest[place][1]:
             fullest[place] = (at, level)
-    return list(fullest.values())
+    first = [] if 0 in fullest and fullest[0][0] == levels[0][0] else levels[:1]
+    return [*first, *fullest.values()]

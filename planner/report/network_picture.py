@@ -92,7 +92,7 @@ def _said(link: Mapping[str, Any]) -> str:
     if link["bytes_per_s"] is not None:
         rate = format_count(8 * link["bytes_per_s"] / link["cables"], "b/s")
         carried += f" over {link['cables']} cables of {rate}"
-    return f"{link['from']} to {link['to']}: {carried}, busy {say_load(link['busy'])}"
+    return f"{say_vertex(link['from'])} to {say_vertex(link['to'])}: {carried}, busy {say_load(link['busy'])}"
 
 
 def _rows(nodes: Sequence[str], ways: Mapping[Pair, _Way]) -> list[list[str]]:
@@ -124,8 +124,18 @@ def _places(rows: Sequence[Sequence[str]], width: float) -> dict[str, tuple[floa
     }
 
 
+def say_vertex(name: str) -> str:
+    """Return what a vertex of the network is called on pages: switches of which nobody said more are the fabric.
+
+    >>> say_vertex("above"), say_vertex("north/above"), say_vertex("leaf3")
+    ('fabric', 'north/fabric', 'leaf3')
+    """
+    site, slash, own = name.rpartition("/")
+    return f"{site}{slash}fabric" if own == "above" else name
+
+
 def _short(name: str, wide: float) -> str:
     """A name as its box has room for it."""
-    shown = name.replace("above", "fabric")
+    shown = say_vertex(name)
     letters = int(wide / 6.4)
     return shown if len(shown) <= letters else f"{shown[: max(1, letters - 1)]}…"

@@ -70,16 +70,24 @@ def script_text(name: str) -> str:
 
 
 def _rendered(template: str, **values: Any) -> str:
+    return str(
+        _environment()
+        .get_template(template)
+        .render(version=VERSION, kind_of=_kind_of, json=_json_in_script, flags=_flags, **values)
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    """The templates, which are compiled once."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    found = environment.get_template(template)
-    return found.render(version=VERSION, kind_of=_kind_of, json=_json_in_script, flags=_flags, **values)
 
 
 def _kind_of(part: object) -> str:

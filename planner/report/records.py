@@ -17,6 +17,10 @@ class Fact:
     note: str = ""
 
 
+def _is_figure(cell: str) -> bool:
+    return cell.lstrip("+-")[:1].isdigit() and ", " not in cell
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Rows under named columns; a column of figures is set right."""
@@ -30,8 +34,7 @@ class Table:
     def figures(self) -> tuple[bool, ...]:
         """Of each column whether it holds figures."""
         return tuple(
-            bool(self.rows)
-            and all(row[place].lstrip("+-")[:1].isdigit() or row[place] in ("", "-") for row in self.rows)
+            bool(self.rows) and all(_is_figure(row[place]) or row[place] in ("", "-") for row in self.rows)
             for place in range(len(self.columns))
         )
 

@@ -112,7 +112,8 @@ def test_links_and_their_loads() -> None:
     rows = read_page(text).table("Links between nodes")
     assert len(links) > 1
     for row, link in zip(rows, links, strict=True):
-        assert (row["from"], row["to"], row["cables"]) == (link["from"], link["to"], str(link["cables"]))
+        ends = tuple(link[end].replace("above", "fabric") for end in ("from", "to"))
+        assert (row["from"], row["to"], row["cables"]) == (*ends, str(link["cables"]))
         assert same(row["bytes an iteration"], link["bytes"])
         assert same(row["rate of all"], link["bytes_per_s"])
         assert row["busy"] == f"{link['busy']:.1%}"

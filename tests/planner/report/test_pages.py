@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from planner.cli.main import main
 from planner.many_jobs.jobs.records import Job, Workload
@@ -18,6 +19,7 @@ from planner.report.gantt import draw_gantt
 from planner.report.jct_page import jct_page
 from planner.report.page import page_html, unpack_answer
 from planner.report.records import Chart, Command, Fact, Page, Picture, Section, Table, Words
+from planner.shared.documents import answer_schema
 from tests.planner.report.pages import COMMANDS, JCT, page_of, run_page
 
 MOST_BYTES = 1_200_000
@@ -74,6 +76,7 @@ def test_a_page_carries_the_answer_that_json_prints(name: str) -> None:
     text, answer = page_of(name)
     assert _untimed(unpack_answer(text)) == _untimed(answer)
     assert len(text.encode("utf-8")) <= MOST_BYTES
+    Draft202012Validator(answer_schema(COMMANDS[name][0])).validate(answer)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -189,7 +192,7 @@ def test_the_page_of_a_real_run_sets_measured_over_estimated() -> None:
 def test_the_page_of_predictions_has_the_errors_of_all() -> None:
     reader = _read(page_html(jct_page(JCT, trace="week.csv")))
     assert [row["rmse"] for row in reader.specs[0]["data"]["values"]] == [0.9, 1.1, 1.5]
-    assert reader.specs[1]["data"]["values"] == [{"days": 1.0, "rmse": 0.9, "of": "the model"}]
+    assert [(row["days"], row["rmse"]) for row in reader.specs[1]["data"]["values"]] == [(1.0, 0.9), (2.0, 0.45)]
 
 
 @pytest.mark.parametrize("nodes", [4, 200])

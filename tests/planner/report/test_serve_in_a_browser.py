@@ -55,6 +55,13 @@ def test_three_fields_a_search_cancelled_and_a_plan_exported(page: Any) -> None:
         page.wait_for_function("before => document.querySelector('#result .facts').textContent !== before", arg=before)
         before = page.text_content("#result .facts")
         assert f"{field}={value}" in page.url
+    reopened = page.context.browser.new_page()
+    reopened.goto(page.url)
+    assert [reopened.input_value(f"[name={field}]") for field in ("model", "tp", "global_batch", "micro_batch")] == [
+        *("gpt2-350m", "1", "128", "2")
+    ]
+    reopened.wait_for_function("before => document.querySelector('#result .facts')?.textContent === before", arg=before)
+    reopened.close()
     page.fill("[name=tp]", "x")
     page.wait_for_function("document.querySelector('.wrong[data-of=tp]').textContent !== ''")
     assert "found 'x'" in _text_of(page, "tp")
