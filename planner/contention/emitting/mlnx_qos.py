@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel, Service, class_dscp
 from profiles.errors import InputError
@@ -32,10 +32,10 @@ class _Interface:
     """What one section of the text says: the priority of each DSCP, priorities with PFC, the class of each priority,
     how each class is served."""
 
-    priority_of_dscp: dict[int, int]
+    priority_of_dscp: Mapping[int, int]
     pfc: frozenset[int]
-    class_of_priority: dict[int, int]
-    service_of_class: dict[int, Service]
+    class_of_priority: Mapping[int, int]
+    service_of_class: Mapping[int, Service]
 
 
 def is_mlnx_qos(text: str) -> bool:

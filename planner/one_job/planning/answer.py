@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from estimator.pricing.training import Training
@@ -38,7 +39,7 @@ class PlanAnswer:
     effects: tuple[Effect, ...] = ()
     why: tuple[WhyNot, ...] = ()
     training: Training | None = None
-    details: dict[str, Any] | None = None
+    details: Mapping[str, Any] | None = None
 
     @property
     def described_training(self) -> dict[str, Any] | None:
