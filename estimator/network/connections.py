@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,18 @@ from estimator.network.together import begin_together
 from estimator.network.traffic import Exchange, Traffic
 from estimator.network.wires import Floats, Integers
 
-__all__ = ["Fabric", "Model", "Seat", "loads_of", "mover_numbers", "playing_of", "transfer_of"]
+__all__ = [
+    "Fabric",
+    "Model",
+    "Seat",
+    "connection_seed",
+    "eased",
+    "loads_of",
+    "mover_numbers",
+    "playing_of",
+    "steps_of",
+    "transfer_of",
+]
 
 Model = Literal["collective", "flow"]
 """All flows of a group's collective in lockstep, the slowest of which sets the pace; or every connection by itself."""
@@ -42,7 +53,7 @@ def transfer_of(
     owners = mover_numbers(queue_pairs, fabric, model)
     rates = queue_pairs.sizes / seconds
     loads = loads_of(queue_pairs, fabric, amounts=rates, owners=owners)
-    amounts = loads.amounts * _eased(loads, fabric)
+    amounts = loads.amounts * eased(loads, fabric)
     begins = np.searchsorted(loads.owners, np.arange(int(owners.max()) + 2))
     links, put = loads.links.tolist(), amounts.tolist()
     movers = tuple(
@@ -75,9 +86,9 @@ def mover_numbers(queue_pairs: Connections, fabric: Fabric, model: Model) -> Int
     return queue_pairs.connections if fabric.nccl.split_data else np.arange(len(queue_pairs))
 
 
-def _eased(loads: Loads, fabric: Fabric) -> Floats:
-    """By how much less than its bytes each owner puts on links, so that nobody's own NICs hold back what was measured
-    faster than they are."""
+def eased(loads: Loads, fabric: Fabric) -> Floats:
+    """Return, for each entry, by how much less than its bytes its owner puts on links, so that nobody's own NICs hold
+    back what was measured faster than they are."""
     links = fabric.links
     load = np.bincount(loads.links, loads.amounts, minlength=links.count)
     at_node = np.zeros(links.count, dtype=bool)
@@ -87,8 +98,8 @@ def _eased(loads: Loads, fabric: Fabric) -> Floats:
     np.divide(load, links.bytes_per_s, out=over, where=at_node)
     fullest = np.ones(int(loads.owners.max()) + 1)
     np.maximum.at(fullest, loads.owners, over[loads.links])
-    eased: Floats = (1 / fullest)[loads.owners]
-    return eased
+    parts: Floats = (1 / fullest)[loads.owners]
+    return parts
 
 
 def playing_of(
@@ -106,17 +117,32 @@ def playing_of(
     connections. Raise as `transfer_of`, and ValueError unless there is a seat for each rank."""
     if len(seats) != traffic.devices:
         raise ValueError(f"{len(seats)} seats; expected one for each of {traffic.devices} ranks")
+    steps = steps_of(
+        traffic,
+        lambda exchange, number: transfer_of(exchange, seats, fabric, model=model, seed=connection_seed(seed, number)),
+    )
+    return Playing(steps=steps, starts_s=starts_s, iterations=iterations, level=level)
+
+
+def connection_seed(seed: int, number: int) -> int:
+    """Return what draws the queue pairs of the connections with that number of a job (`steps_of`) with that seed."""
+    return seed * 4096 + number
+
+
+def steps_of(traffic: Traffic, make: Callable[[Exchange, int], Transfer]) -> tuple[Step, ...]:
+    """Return a job's spans as steps, whose transfers `make` makes of an exchange and the number of the connections that
+    it goes over: those of one axis between the same ranks have the same number. It is asked once for each exchange."""
     made: dict[Exchange, Transfer] = {}
     numbers: dict[object, int] = {}
 
     def transfer(exchange: Exchange) -> Transfer:
         if exchange not in made:
             number = numbers.setdefault((exchange.axis, exchange.groups), len(numbers))
-            own = transfer_of(exchange, seats, fabric, model=model, seed=seed * 4096 + number)
+            own = make(exchange, number)
             made[exchange] = begin_together(own, [transfer(other) for other in exchange.beside])
         return made[exchange]
 
-    steps = tuple(
+    return tuple(
         Step(
             compute_s=span.compute_s,
             transfers=tuple(transfer(exchange) for exchange in span.exchanges),
@@ -125,4 +151,3 @@ def playing_of(
         )
         for span in traffic.spans
     )
-    return Playing(steps=steps, starts_s=starts_s, iterations=iterations, level=level)

@@ -39,41 +39,28 @@ def network_show(options: NetworkShowOptions) -> dict[str, Any]:
 
 @takes(ContentionOptions)
 def contention(options: ContentionOptions) -> dict[str, Any]:
-    """Return what becomes of the jobs of a file on a cluster: seconds of an iteration alone and beside the others, who
-    slows whom on which links, how busy links and GPUs are. `running` says where those sit that name no hosts; `seeds`
-    hashes of the switches are played, one run each; compute times vary by the share `jitter`; `model` is what moves as
-    one. `timeline` and `plot` are files to write. InputError for jobs that cannot sit so; NothingFits for one that
-    cannot communicate."""
-    from estimator.network.fabric import fabric_of
-    from planner.contention.contending import contend
-    from planner.contention.describing import describe
-    from planner.contention.jobs_file import read_jobs
-    from planner.contention.pictures import check_timeline, draw_links, save_timeline
-    from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
-    from planner.shared.inputs import load_any_place
-    from planner.shared.pictures import picture_format
-    from profiles.files import write_atomically
+    """Return what becomes of the jobs of a file on a cluster, and what they are to do about it.
 
-    if options.timeline is not None:
-        check_timeline(options.timeline)
-    form = None if options.plot is None else picture_format(options.plot, where="contention")
-    cluster = load_any_place(options.cluster)
-    seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
-    jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
-    found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
-    if options.timeline is not None:
-        save_timeline(options.timeline, found)
-    if options.plot is not None and form is not None:
-        write_atomically(options.plot, draw_links(found, form))
-    return {
-        "cluster": cluster.text,
-        **describe(found, len(cluster.slots)),
-        "seeds": options.seeds,
-        "jitter": options.jitter,
-        "notes": [*cluster.notes, *seated.notes],
-        "timeline": None if options.timeline is None else str(options.timeline),
-        "plot": None if options.plot is None else str(options.plot),
-    }
+    Now: seconds of an iteration alone and beside the others, who slows whom on which links, how busy links and GPUs
+    are. `running` says where those sit that name no hosts; `seeds` hashes of the switches are played, one run each;
+    compute times vary by the share `jitter`; `model` is what moves as one. `timeline` and `plot` are files to write.
+
+    Then: `policy` (or its parts by name) gives each job a level of the fabric's and each connection a path; seconds,
+    links and utilisation as planned stand beside those of now and what nothing can pass. `network_plan` is a file of
+    what was decided before in place of a policy; `output` is the file to write it to. The work of an iteration of every
+    job that shares links must be known: where it is not and nothing about a decision was asked for, there is none.
+
+    For those who set it: `priority_map` is a file that says the fabric's levels (`reserved` classes of it are not
+    jobs'), `transport` how bytes cross the network; `emit` is a folder for settings of each job, with `emit_map` for
+    NICs and switches, too, by `addresses` of hosts where they talk TCP; `queue_pairs` of stock NCCL are played.
+    `verify` are counters by priority that are held against the plan.
+
+    InputError for jobs that cannot sit so and for what cannot be decided by; NothingFits for a job that cannot
+    communicate, and for a `slowdown_cap` that nothing keeps.
+    """
+    from planner.contention.answering import answer_contention
+
+    return answer_contention(options)
 
 
 @takes(NetworkPathsOptions)

@@ -1,4 +1,4 @@
-"""`cellplan contention`: what jobs on one network lose to each other."""
+"""`cellplan contention`: what jobs on one network lose to each other, and what they are to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_action
+from planner.cli.contention_plan import print_plan
+from planner.cli.contention_settings import print_settings
 from planner.cli.output import format_count, format_seconds, print_items, print_notes, print_table
 
 MOST_LINKS = 12
@@ -15,7 +17,7 @@ MOST_SLOWERS = 3
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`contention JOBS --cluster C`."""
-    add_action(parser, Action(api.contention, _print_contention))
+    add_action(parser, Action(api.contention, _print_contention, doing="deciding"))
 
 
 def _print_contention(found: dict[str, Any], _: Namespace) -> None:
@@ -24,11 +26,23 @@ def _print_contention(found: dict[str, Any], _: Namespace) -> None:
     print_table("An iteration of each job (modelled)", columns, rows)
     print_items([_said_of(job) for job in found["jobs"] if job["slowed_by"] or not job["sent_bytes"]])
     print()
-    links = [_link_row(link) for link in found["links"][:MOST_LINKS]]
+    shared = sorted((link for link in found["links"] if link["busy"]), key=lambda link: -float(link["busy"]))
+    own = {job["id"]: job["own_level"] for job in found["jobs"]}
+    links = [_link_row(link, own) for link in shared[:MOST_LINKS]]
     if links:
-        more = f" ({len(found['links'])} in all; --json has them)" if len(found["links"]) > MOST_LINKS else ""
+        more = f" ({len(shared)} in all; --json has them)" if len(shared) > MOST_LINKS else ""
         print_table(f"Links that jobs share, the fullest first{more}", ("link", "carries", "busy", "jobs"), links)
     _print_utilization(found["utilization"])
+    _print_steadiness(found)
+    print_plan(found)
+    print_settings(found)
+    print_notes("Assumed:", found["notes"])
+    for name in ("timeline", "plot", "output"):
+        if found[name] is not None:
+            print(f"written to {found[name]}")
+
+
+def _print_steadiness(found: dict[str, Any]) -> None:
     unstable = [job["id"] for job in found["jobs"] if job["unstable"]]
     if unstable:
         shown = f"{2 * found['jitter']:.0%}"
@@ -36,10 +50,6 @@ def _print_contention(found: dict[str, Any], _: Namespace) -> None:
     unsettled = [job["id"] for job in found["jobs"] if not job["steady"]]
     if unsettled:
         print(f"Not settled to one rate in all runs: {', '.join(unsettled)}")
-    print_notes("Assumed:", found["notes"])
-    for name in ("timeline", "plot"):
-        if found[name] is not None:
-            print(f"written to {found[name]}")
 
 
 def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
@@ -48,7 +58,7 @@ def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
     return (
         job["id"],
         f"{job['devices']:,}",
-        f"{job['level']}",
+        f"{job['own_level']}",
         format_seconds(job["alone_s"]),
         _seconds(job["iteration_time_s"]),
         None if same else f"{_seconds(low)} to {_seconds(high)}",
@@ -74,9 +84,10 @@ def _said_of(job: dict[str, Any]) -> str:
     return f"{job['id']} is slowed by " + "; ".join([*parts, *more])
 
 
-def _link_row(link: dict[str, Any]) -> tuple[object, ...]:
-    levels = {job["level"] for job in link["jobs"]}
-    jobs = ", ".join(job["id"] + (f" (level {job['level']})" if len(levels) > 1 else "") for job in link["jobs"][:6])
+def _link_row(link: dict[str, Any], own_levels: dict[str, int]) -> tuple[object, ...]:
+    ids = [job["id"] for job in link["jobs"]]
+    differ = len({own_levels[name] for name in ids}) > 1
+    jobs = ", ".join(name + (f" (level {own_levels[name]})" if differ else "") for name in ids[:6])
     more = f" and {len(link['jobs']) - 6} more" if len(link["jobs"]) > 6 else ""
     return link["name"], format_count(link["bandwidth_bytes_per_s"], "B/s"), f"{link['busy']:.0%}", jobs + more
 

@@ -104,29 +104,72 @@ def contend(
         settings = replace(how, seed=seed, log_rows=0 if seed else LOG_ROWS)
         runs.append((on_here, play(on_here, here.links.bytes_per_s, settings=settings, names=names)))
     rates = fabric.links.bytes_per_s
+    alone = [[play([job], rates, settings=replace(how, jitter=0)).jobs[0].seconds for job in on] for on, _ in runs]
+    return _contention(
+        jobs,
+        packed,
+        fabric,
+        runs=[played for _, played in runs],
+        alone_s=[float(np.mean([of_run[number] for of_run in alone])) for number in range(len(jobs))],
+        how=how,
+    )
+
+
+def contend_as(
+    jobs: Sequence[PlacedJob],
+    packed: Sequence[Packed],
+    fabric: Fabric,
+    *,
+    alone_s: Sequence[float],
+    jitter: float = 0.01,
+) -> Contention:
+    """Return what becomes of `jobs` that are played as `packed` says, on other paths or levels than theirs, each of
+    which takes `alone_s` alone; `range_s` is of runs in which compute varies by up to twice the jitter."""
+    how = Settings(jitter=jitter, compiled=None if len(jobs) > FEW else False)
+    names = [job.id for job in jobs]
+    run = play(packed, fabric.links.bytes_per_s, settings=replace(how, log_rows=LOG_ROWS), names=names)
+    return _contention(jobs, packed, fabric, runs=[run], alone_s=alone_s, how=how, widely=True)
+
+
+def _contention(
+    jobs: Sequence[PlacedJob],
+    packed: Sequence[Packed],
+    fabric: Fabric,
+    *,
+    runs: Sequence[Played],
+    alone_s: Sequence[float],
+    how: Settings,
+    widely: bool = False,
+) -> Contention:
+    """What runs say together; of `packed` the first. `widely`: ranges are of the runs nearby, too."""
+    rates, names = fabric.links.bytes_per_s, [job.id for job in jobs]
     nearby = [
-        play(packed, rates, settings=replace(how, jitter=jitter * factor, seed=seed), names=names)
+        play(packed, rates, settings=replace(how, jitter=how.jitter * factor, seed=seed), names=names)
         for factor, seed in NEARBY
     ]
-    alone = [[play([job], rates, settings=replace(how, jitter=0)).jobs[0].seconds for job in on] for on, _ in runs]
-    slowers = _slowers(packed, runs[0][1], rates, names, how)
+    slowers = _slowers(packed, runs[0], rates, names, how)
     described = tuple(
         _job(
             job,
             packed[number],
             fabric,
-            alone_s=float(np.mean([of_run[number] for of_run in alone])),
-            runs=[played for _, played in runs],
-            nearby=[runs[0][1], *nearby],
+            alone_s=alone_s[number],
+            runs=runs,
+            nearby=[runs[0], *nearby],
             number=number,
             slowed_by=slowers[number],
         )
         for number, job in enumerate(jobs)
     )
+    if widely:
+        seconds = [[run.jobs[number].seconds for run in (*runs, *nearby)] for number in range(len(jobs))]
+        described = tuple(
+            replace(job, range_s=(min(its), max(its))) for job, its in zip(described, seconds, strict=True)
+        )
     return Contention(
         jobs=described,
         links=_links(packed, rates, [job.seconds for job in described]),
-        happened=runs[0][1].log,
+        happened=runs[0].log,
         packed=tuple(packed),
         fabric=fabric,
     )

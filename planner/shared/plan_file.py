@@ -37,7 +37,7 @@ def _adapter() -> TypeAdapter[Plan]:
 
 def plan_to_json(plan: Plan) -> str:
     """The text of the plan file: keys as declared, floats in full, a line for each innermost object or list."""
-    return _layout(_values(plan)) + "\n"
+    return layout(_values(plan)) + "\n"
 
 
 def _values(value: Any) -> Any:
@@ -139,22 +139,22 @@ def plan_json_schema() -> str:
     """
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_adapter().json_schema(mode="validation")}
     schema["required"] = ["schema", *schema["required"]]
-    return _layout(schema) + "\n"
+    return layout(schema) + "\n"
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
-def _layout(value: Any, column: int = 0) -> str:
-    """JSON in which whatever fits stands on one line, from `column` on."""
+def layout(value: Any, column: int = 0) -> str:
+    """Return JSON in which whatever fits stands on one line, from `column` on."""
     line = _encode(value)
     if column + len(line) <= LINE or not isinstance(value, dict | list) or not value:
         return line
     inner = " " * (column + 2)
     if isinstance(value, dict):
-        parts = [f"{_encode(key)}: {_layout(part, column + 2)}" for key, part in value.items()]
+        parts = [f"{_encode(key)}: {layout(part, column + 2)}" for key, part in value.items()]
     else:
-        parts = [_layout(part, column + 2) for part in value]
+        parts = [layout(part, column + 2) for part in value]
     body = f",\n{inner}".join(parts)
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return f"{opening}\n{inner}{body}\n{' ' * column}{closing}"

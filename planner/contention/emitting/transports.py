@@ -1,0 +1,46 @@
+"""How bytes of a cluster's jobs cross its network, which says what of a packet a level is told by."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.contention.emitting.levels import MOST_LEVELS, MapLevel
+from planner.contention.emitting.priority_map import PriorityMap, default_map
+from profiles.cluster import Cluster
+from profiles.errors import InputError
+from profiles.records import replace
+
+Transport = Literal["roce", "infiniband", "tcp", "other"]
+"""`other`: a network whose library takes its classes from neither (EFA, Slingshot, TPU and Gaudi links)."""
+
+TRANSPORTS: tuple[Transport, ...] = ("roce", "infiniband", "tcp")
+INFINIBAND = "InfiniBand"
+NOT_DSCP = ("efa", "slingshot", "omni-path")
+
+
+def transport_of(cluster: Cluster) -> Transport:
+    """Return what the links of a cluster's fabric are: RoCE by their names, InfiniBand by their kind, other Ethernet
+    carries TCP. Of sites that differ the first counts."""
+    link = cluster.sites[0].fabric_link
+    if link.name.startswith(NOT_DSCP):
+        return "other"
+    if link.kind == "infiniband":
+        return "infiniband"
+    if link.kind != "ethernet" or link.name.startswith("gaudi"):
+        return "other"
+    return "roce" if "roce" in link.name else "tcp"
+
+
+def service_levels(levels: int) -> PriorityMap:
+    """Return so many levels of InfiniBand: service level `levels` - 1 for the most urgent, 0, which all else has, for
+    the last. Raise InputError for less than one or more than eight, as there are virtual lanes for data."""
+    if not 1 <= levels <= MOST_LEVELS:
+        expected = f"1 to {MOST_LEVELS}, as there are virtual lanes for data"
+        raise InputError(where="contention", key="--levels", found=levels, expected=expected)
+    chosen = tuple(MapLevel(dscp=0, traffic_class=number, priority=number) for number in range(levels - 1, -1, -1))
+    said = (
+        f"InfiniBand has no DSCP and no source ports: jobs are told service levels alone, {levels - 1} for the most"
+        " urgent; the subnet manager must lead each to a virtual lane of its own and serve higher ones first (OpenSM's"
+        " qos_sl2vl and qos_vlarb_high)"
+    )
+    return replace(default_map(levels), source=INFINIBAND, levels=chosen, reserved=(), warnings=(said,))
