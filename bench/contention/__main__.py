@@ -2,8 +2,8 @@
 
     python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--first-seed 0] [--kept FILE]
 
-Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
-`bench/contention/cases.py` and `bench/contention/speed.py`.
+Experiments: figure-16 (100 cases are its short form: --cases 100), held (100 cases at most), speed; without any, all.
+What is drawn is said in `bench/contention/cases.py` and `bench/contention/speed.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, speed
+from bench.contention import figure_16, held, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
 TITLES = {
+    "held": "Wrong beliefs, few changes, later begins",
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
     "speed": "What decisions cost",
 }
@@ -51,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
+    if name == "held":
+        return held.lines(min(options.cases, 100), options.first_seed)
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)

@@ -18,8 +18,8 @@ from planner.contention.policies.path_selection import least_congested_paths
 from planner.contention.policies.records import Choice, Contender, View
 from planner.contention.policies.stepwise import Start
 
-VISITS, VISITS_OF_A_JOB = 20_000_000, 200_000
-"""Pairs of jobs that are looked at in all, and so many more for each job."""
+VISITS = 20_000_000
+"""Pairs of jobs that are looked at in all, some 0.5 s where the kernel is compiled."""
 LEAST = 1e-6
 """A step that gains no more of the work is none."""
 SWAPS = 20_000
@@ -30,15 +30,12 @@ SHAKEN = 0.15
 """The share of connections and levels that are changed then."""
 
 
-def promising(
-    view: View, starts: Sequence[Start], *, seed: int = 0, visits: int | None = None
-) -> list[tuple[float, Start]]:
+def promising(view: View, starts: Sequence[Start], *, seed: int = 0, visits: int = VISITS) -> list[tuple[float, Start]]:
     """Return decisions with their work a second by arithmetic, the greatest first: what is reached from each start, and
     from the best of these shaken. Those that may not change do not."""
     if not view.jobs or not starts:
         return []
     table = table_of(view)
-    visits = VISITS + VISITS_OF_A_JOB * len(view.jobs) if visits is None else visits
     rng, climb = Random(seed), _compiled()[1]
     reached: list[tuple[float, Start]] = []
 
