@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -410,6 +411,26 @@ def test_tables_are_bound_to_the_ports_of_the_switch_that_was_read() -> None:
     assert list(tables["PORT_QOS_MAP"]) == ["Ethernet0", "Ethernet4", "Ethernet8", "Ethernet12"]
     assert tables["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4,5"
     assert tables["QUEUE"]["Ethernet4|5"] == {"scheduler": "CELLPLAN.strict"}
+
+
+HOSTILE = ["../../etc/passwd", "$(touch x)`id`", "a'b\"c;\\", "# {comment} | * }", "-rf", "\u0663\u202eevil", "a" * 300]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_jobs_are_data_in_every_file(name: str, tmp_path: Path) -> None:
+    job = PlannedJob(id=name, hosts=("gpu1", "gpu2"), level=0, axis_levels=(("dp", 1),), connections=(_connection(),))
+    files = settings_files(_settings(jobs=(job, replace(job, axis_levels=())), pairs=PAIRS, with_map=True))
+    files |= settings_files(_settings(jobs=(job,), transport="tcp"))
+    write_folder(tmp_path / "out", files)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    for path in (tmp_path / "out").rglob("*.py"):
+        assert ast.literal_eval(path.read_text(encoding="utf-8").split("JOB = ")[1].split("\n")[0]) == name
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    for path in (tmp_path / "out").rglob("*.sh"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert not any(name in line for line in lines if not line.startswith("#"))
+    (rules,) = (tmp_path / "out").rglob("*.nft")
+    _parses(rules.read_text(encoding="utf-8"), tmp_path)
 
 
 def test_nothing_is_run_on_any_host() -> None:
