@@ -176,7 +176,7 @@ def _print_utilization(found: dict[str, Any]) -> None:
         if found["proved"]:
             print(f"{gained}; no paths and levels do more (proved).")
         elif bound:
-            print(f"{gained}; {1 - then / bound:.1%} below what no paths, levels or offsets can pass.")
+            print(f"{gained}; {max(0.0, 1 - then / bound):.1%} below what no paths, levels or offsets can pass.")
 
 
 def _is_faster_than_alone(job: dict[str, Any]) -> bool:

@@ -29,6 +29,12 @@ from profiles.records import dataclass
 BELIEF_SEEDS = 5
 """So many draws of errors are tried of each size."""
 NAMES_SHOWN = 6
+NO_CHOICE = {
+    "infiniband": "InfiniBand goes by destination and has no source ports",
+    "spray": "the fabric sprays packets over all ways, there are no paths to choose",
+    "dimension-order": "a torus goes by dimension, there are no paths to choose",
+}
+"""By how a fabric routes, why connections have one way alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -228,10 +234,8 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     left = sum(seen.left for seen in plan.seen)
     if not plan.now.links:
         return ["nothing to do: no two jobs share a link"]
-    if routing.kind == "infiniband":
-        notes.append("InfiniBand goes by destination and has no source ports: levels alone are decided")
-    elif routing.kind == "spray":
-        notes.append("the fabric sprays packets over all ways: there are no paths to choose, levels alone are decided")
+    if routing.kind in NO_CHOICE:
+        notes.append(NO_CHOICE[routing.kind] + ": levels alone are decided")
     elif hashed:
         notes.append(
             f"which ports lead where is a guess for {hashed} of {connections} connections, by a hash"

@@ -69,9 +69,9 @@ class ContentionEmittingOptions(TopologyOptions):
     verify: Annotated[
         tuple[Path, ...],
         Option(
-            "hold counters against the plan: ethtool -S of NICs before and after (two files, or one that has both), or"
-            " a CSV of host, priority, bytes",
-            "COUNTERS",
+            "hold counters against the plan: ethtool -S of NICs of HOST before and after (two files, or one that has"
+            " both), or a CSV of host, priority, bytes",
+            "[HOST=]FILE",
             repeated=True,
             group="settings",
         ),

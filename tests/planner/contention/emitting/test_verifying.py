@@ -57,6 +57,16 @@ def test_what_was_sent_between_two_readings_of_a_nic() -> None:
     assert read_counters([BEFORE, AFTER]) == {("", 0): 20_000, ("", 3): 0, ("", 5): 9_000_000_000}
 
 
+def test_a_file_may_be_said_to_be_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    asked = [Path("gpu1=ethtool_before.txt"), Path("gpu1=ethtool_after.txt")]
+    assert read_counters(asked)["gpu1", 5] == 9_000_000_000
+    with pytest.raises(InputError, match="1 NICs before and 0 after of gpu1"):
+        read_counters([asked[0], Path("gpu2=ethtool_after.txt")])
+    with pytest.raises(InputError, match=r"none\.txt"):
+        read_counters([Path("gpu1=none.txt")])
+
+
 def test_one_text_may_have_both_times_of_several_hosts(tmp_path: Path) -> None:
     path = tmp_path / "counters"
     times = [(BEFORE, "gpu1"), (BEFORE, "gpu1"), (AFTER, "gpu1"), (BEFORE, "gpu1"), (BEFORE, "gpu2"), (AFTER, "gpu2")]
