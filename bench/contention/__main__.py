@@ -4,9 +4,9 @@
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
 
-Experiments: figure-16 (100 cases are its short form: --cases 100), speed; without any, both. What is drawn is said in
-`bench/contention/cases.py` and `bench/contention/speed.py`. Figures 23 and 24 take lingjun's trace (DIR holds
-`traces/`) and have options of their own (--help).
+Experiments: figure-16 (100 cases are its short form: --cases 100), held (100 cases at most), speed; without any, all.
+What is drawn is said in `bench/contention/cases.py` and `bench/contention/speed.py`. Figures 23 and 24 take lingjun's
+trace (DIR holds `traces/`) and have options of their own (--help).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, figure_23, figure_24, speed
+from bench.contention import figure_16, figure_23, figure_24, held, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
 TITLES = {
+    "held": "Wrong beliefs, few changes, later begins",
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
     "speed": "What decisions cost",
 }
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
+    if name == "held":
+        return held.lines(min(options.cases, 100), options.first_seed)
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
