@@ -195,7 +195,8 @@ class JobState(Protocol):
     def remaining_iterations(self) -> float: ...
     @property
     def attained_device_s(self) -> float:
-        """Devices times seconds that it has held, restarts included."""
+        """Devices times seconds that it has held, restarts included; of devices that several jobs take turns on its
+        equal part."""
 
     @property
     def waited_s(self) -> float:

@@ -20,8 +20,8 @@ class HiveD:
     """Guaranteed cells and buddy allocation (Zhao et al., OSDI 2020, section 3).
 
     Whose a job is says its virtual cluster, or its user (`tenant`). A virtual cluster owns cells of the levels of the
-    tree: devices, parts of nodes, nodes, leaves, pods. A job starts on as few of its virtual cluster's own cells as
-    may be, inside the smallest cell that has room for it; they are bound to cells of the pool when they are needed, the
+    tree: devices, parts of nodes, nodes, leaves, pods. A job starts on as few of its virtual cluster's own cells as may
+    be, inside the smallest cell that has room for it; they are bound to cells of the pool when they are needed, the
     smallest free one that holds them, of equal ones that where fewest others would have to leave. In order of priority,
     then of waiting; who does not fit is passed over. Where its virtual cluster has no room for a job it may start as an
     *opportunistic* one (`opportunistic`), near together on whatever is free, and is suspended, or moved where there is

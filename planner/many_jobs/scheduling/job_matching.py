@@ -14,6 +14,7 @@ from itertools import combinations_with_replacement
 
 from planner.many_jobs.jobs.records import Use
 from planner.many_jobs.scheduling.interleaving import efficiency, fit_together, interleaved_s
+from profiles.errors import InputError
 from profiles.records import dataclass
 
 Group = tuple[int, ...]
@@ -76,7 +77,7 @@ def match_kinds(counts: Sequence[int], weigh: Callable[[int, int], float]) -> di
     many of each kind and a pair of two kinds weighs so much (0 or less: there must be none).
 
     maximise sum w_ab x_ab, where 2 x_aa + sum over b of x_ab <= counts_a, x whole. HiGHS proves it; of equal ones it
-    takes the same each time.
+    takes the same each time. InputError where scipy is missing.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -99,9 +100,13 @@ def _most(counts: Sequence[int], pair: tuple[int, int]) -> int:
 def _solved(
     counts: tuple[int, ...], pairs: tuple[tuple[int, int], ...], weights: tuple[float, ...]
 ) -> dict[tuple[int, int], int]:
+    try:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import coo_array
+    except ModuleNotFoundError:
+        expected = "pip install 'cellplan[schedule]'"
+        raise InputError(where="policy muri", found="no scipy", expected=expected) from None
     import numpy as np
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
 
     number = np.arange(len(pairs))
     kinds = np.array(pairs)

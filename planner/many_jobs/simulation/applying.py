@@ -118,6 +118,8 @@ def _check_grant(run: RunState, state: ActiveJob, grant: Grant) -> None:
             raise run.error(id_, f"{count} devices of {pool}", "a whole number of 1 or more")
     if not parts or (len(parts) > 1 and len({pool for pool, _ in parts}) != len(parts)):
         raise run.error(id_, f"a grant of {describe(grant) or 'nothing'}", "some devices, and each pool once")
+    if not isinstance(grant.turns, str):
+        raise run.error(id_, f"turns {grant.turns!r:.80}", "a name, or none")
     if grant.nodes:
         check_named(run, id_, grant)
     if run.iteration_s(state.job, grant, None) is None:
@@ -218,6 +220,8 @@ def sit_down(run: RunState, state: ActiveJob, grant: Grant) -> None:
     mates = run.turns.groups.get(grant.turns, [])
     if run.shared is not None and mates:
         run.shared.leave(mates)
+    if run.settings.placer is not None and mates:
+        run.sitting.leave(mates)
     if grant.turns:
         run.turns.enter(state, grant.turns)
         mates = run.turns.groups[grant.turns]

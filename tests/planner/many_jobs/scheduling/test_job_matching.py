@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from planner.many_jobs.jobs.records import Use
 from planner.many_jobs.scheduling.interleaving import interleaved_s
 from planner.many_jobs.scheduling.job_matching import Rules, group_kinds, match_kinds, weight
+from profiles.errors import InputError
 from tests.oracles.matching_oracle import heaviest
 from tests.planner.many_jobs.scheduling.test_interleaving import draw_use
 from tests.seeds import examples, seeds
@@ -97,3 +99,9 @@ def test_rounds_of_grouping_make_groups_of_four() -> None:
     assert group_kinds([even], [4], Rules(most_jobs=4)) == {(0, 0, 0, 0): 1}
     assert group_kinds([even], [5], Rules(most_jobs=4)) == {(0,): 1, (0, 0, 0, 0): 1}
     assert group_kinds([even, waits], [1, 1], Rules()) == {(0,): 1, (1,): 1}
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(InputError, match=r"cellplan\[schedule\]"):
+        match_kinds([3, 5, 7], lambda one, other: 1.0 + one + 0.01 * other)

@@ -15,6 +15,7 @@ from planner.many_jobs.jobs.records import (
     Decision,
     Grant,
     Job,
+    NodeCounts,
     Stateless,
     Use,
     View,
@@ -23,7 +24,9 @@ from planner.many_jobs.jobs.records import (
     grant_in_turns,
     grant_on,
 )
+from planner.many_jobs.placers.best_fit import BestFit
 from planner.many_jobs.placers.catalogue import make_placer
+from planner.many_jobs.placers.records import FreeNodes, Request
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failure, Failures
 from planner.many_jobs.simulation.result import Result, summary_json
@@ -110,6 +113,7 @@ def test_a_node_that_fails_takes_all_who_take_turns_there() -> None:
         ({"x": grant_in_turns("a", 1, "t"), "y": grant_in_turns("b", 1, "t")}, "a pool of a"),
         ({"x": grant_in_turns("a", 1, "t"), "y": replace(grant_on("a", ((0, 1),)), turns="t")}, "as the others"),
         ({"x": Grant(parts=(("a", 1),), planner="even", turns="t")}, "as a Cell"),
+        ({"x": Grant(parts=(("a", 1),), turns=1)}, "a name, or none"),  # type: ignore[arg-type]
     ],
 )
 def test_turns_that_cannot_be_taken(grants: Mapping[str, Grant | None], found: str) -> None:
@@ -133,6 +137,31 @@ def test_devices_of_one_name_are_not_another_s() -> None:
     three: dict[str, Grant | None] = {id_: grant_in_turns("a", 1, id_) for id_ in "xyz"}
     with pytest.raises(PolicyError, match="no more than the 2 that are free"):
         run([work(id_, 0.0, 80.0) for id_ in "xyz"], {0.0: three})
+
+
+class Looks(BestFit):
+    """Best-fit; it remembers when it was told that devices of the first node come free."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[tuple[float, int]]] = []
+
+    def place(self, nodes: FreeNodes, request: Request) -> NodeCounts:
+        self.seen.append(sorted(nodes.ends(0)))
+        return super().place(nodes, request)
+
+
+def test_rules_of_placement_see_shared_devices_once() -> None:
+    """They come free when the last should end, whoever of both came first, and who joined whom."""
+    placer = Looks()
+    plan = {
+        0.0: {"y": grant_in_turns("a", 1, "t")},
+        8.0: {"x": grant_in_turns("a", 1, "t")},
+        16.0: {"z": grant("a", 1)},
+    }
+    jobs = [work("x", 0.0, 40.0, duration_s=40.0), work("y", 0.0, 80.0, duration_s=80.0), work("z", 16.0, 8.0)]
+    result = run([*jobs, work("w", 8.0, 8.0)], plan, placer=placer, until_s=100.0)
+    assert placer.seen == [[], [(80.0, 1)]]
+    assert result.summary.violations == 0
 
 
 class Regroups(Stateless):
