@@ -4,8 +4,8 @@
         [--thin 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
-its short form: --thin 17), speed; without any, all. What is drawn is said in `bench/contention/cases.py`,
-`testbed_cases.py` and `speed.py`.
+its short form: --thin 17), held (100 cases at most), speed; without any, all. What is drawn is said in
+`bench/contention/cases.py`, `testbed_cases.py` and `speed.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, figures_19_22, speed
+from bench.contention import figure_16, figures_19_22, held, speed
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
 TITLES = {
+    "held": "Wrong beliefs, few changes, later begins",
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
     "figures-19-22": "Figures 19 to 22: the paper's testbed, all batches that fit",
     "speed": "What decisions cost",
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
+    if name == "held":
+        return held.lines(min(options.cases, 100), options.first_seed)
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
     if name == "figures-19-22":

@@ -61,12 +61,13 @@ def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
 
 def _time_row(job: dict[str, Any]) -> tuple[object, ...]:
     low, high = job["planned_range_s"]
+    same = low is not None and high is not None and high <= low * (1 + SAME)
     return (
         job["id"],
         _seconds(job["alone_s"]),
         _seconds(job["now_s"]),
         _seconds(job["planned_s"]),
-        None if low == high else f"{_seconds(low)} to {_seconds(high)}",
+        None if same else f"{_seconds(low)} to {_seconds(high)}",
     )
 
 

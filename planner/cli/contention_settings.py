@@ -31,6 +31,9 @@ def _print_folder(settings: dict[str, Any]) -> None:
             " queue pair"
         )
 
+    for note in settings["notes"]:
+        print_text(note)
+
 
 def _count(pair: dict[str, Any]) -> int:
     return int(pair["environment"]["NCCL_IB_QPS_PER_CONNECTION"])

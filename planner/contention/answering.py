@@ -16,6 +16,7 @@ from planner.contention.jobs_file import read_jobs
 from planner.contention.pictures import check_timeline, draw_links, save_timeline
 from planner.contention.plan_describing import with_plan
 from planner.contention.plan_rows import contention_rows
+from planner.contention.policies.ours import plays_for
 from planner.contention.settings import PlannedFabric, check_settings, emit_settings, verify_counters, with_map
 from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
 from planner.shared.inputs import load_any_place
@@ -38,7 +39,7 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
     seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
     jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
     found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
-    decided = decide(options, asked, jobs, found, _telling(options))
+    decided = decide(options, asked, jobs, found, _telling(options, len(jobs)))
     rows = None if decided is None else with_map(_rows(decided, asked, cluster), asked.map)
     said = with_plan(describe(found, len(cluster.slots)), decided, rows)
     if options.timeline is not None:
@@ -88,14 +89,14 @@ def _rows(decided: Decided, asked: Asked, cluster: Cluster) -> ContentionFile:
     )
 
 
-def _telling(options: ContentionOptions) -> Callable[[int], None] | None:
+def _telling(options: ContentionOptions, jobs: int) -> Callable[[int], None] | None:
     report = options.progress
     if report is None:
         return None
-    tell = report
+    tell, most = report, plays_for(jobs)
 
     def told(count: int) -> None:
-        tell(count, max(count, 1), None, "cases played")
+        tell(min(count, most), most, None, f"{count} cases played")
 
     return told
 

@@ -5,6 +5,7 @@ The same inputs give the same bytes. Seconds, bytes and FLOP; hosts and links by
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -229,8 +230,8 @@ def parse_contention(text: str, where: str) -> ContentionFile:
 
 
 def _check(contention: ContentionFile, where: str) -> None:
-    ids = [job.id for job in contention.jobs]
-    twice = next((name for name in ids if ids.count(name) > 1), None)
+    counts = Counter(job.id for job in contention.jobs)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise InputError(where=where, key="jobs", found=f"{twice!r} twice", expected="each job once")
     for number, job in enumerate(contention.jobs):

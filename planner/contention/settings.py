@@ -20,9 +20,11 @@ from planner.contention.emitting.transports import INFINIBAND, Transport
 from planner.contention.emitting.verifying import describe_verified, verify
 from planner.shared.options.contention import ContentionOptions
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 CONTENTION_FILE = "contention.json"
+MOST_CONNECTIONS = 10_000
+"""Of connections that may take several ways; with more, playing how many queue pairs they had best takes minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +92,13 @@ def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, 
         return None
     planned = plan.planned
     pairs: tuple[PricedPair, ...] = ()
-    if plan.transport == "roce" and options.queue_pairs and any(job.connections for job in planned):
+    notes = []
+    connections = sum(len(job.connections) for job in planned)
+    if plan.transport == "roce" and options.queue_pairs and connections > MOST_CONNECTIONS:
+        notes.append(
+            f"queue pairs of stock NCCL are not played for {connections:,} connections: at most {MOST_CONNECTIONS:,}"
+        )
+    elif plan.transport == "roce" and options.queue_pairs and connections:
         pairs = price_queue_pairs(plan.jobs, planned, plan.fabric, model=options.model)
     settings = Settings(
         jobs=planned,
@@ -106,6 +114,7 @@ def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, 
         "folder": str(options.emit),
         "files": sorted(files),
         "queue_pairs": [describe_pair(pair) for pair in pairs],
+        "notes": notes,
     }
 
 
@@ -118,8 +127,11 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
         found = f"a network of {plan.transport}"
         raise InputError(where=options.command, key="--verify", found=found, expected=expected)
     seconds = {job.id: float("inf") if job.planned_s is None else job.planned_s for job in plan.file.jobs}
+    planned = plan.planned
+    if plan.transport == "tcp":  # which has one level for all of a job's axes
+        planned = tuple(replace(job, level=job.last_level, axis_levels=()) for job in planned)
     counted = read_counters(options.verify)
-    return describe_verified(verify(counted, plan.jobs, plan.planned, seconds, plan.map, plan.fabric))
+    return describe_verified(verify(counted, plan.jobs, planned, seconds, plan.map, plan.fabric))
 
 
 def environment_in_file(

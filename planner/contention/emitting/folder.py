@@ -59,7 +59,7 @@ def settings_files(settings: Settings) -> dict[str, str]:
         rows.append(
             {
                 **_described(job, environment, settings),
-                "folder": f"jobs/{name}",
+                "folder": f"jobs/{name}" if own else None,
                 "files": list(own),
                 "notes": list(notes),
             }

@@ -59,7 +59,8 @@ def readme_text(
     lines += ["- `contention.json`: the plan; `settings.json`: all of this for programs", "", "## Jobs", ""]
     lines += ["| job | hosts | level | folder |", "|---|---|---|---|"]
     for job in jobs:
-        lines.append(f"| {_cell(job.job.id)} | {len(job.job.hosts)} | {_level(job.job)} | `{job.folder}` |")
+        where = f"`{job.folder}`" if job.files else "nothing to set"
+        lines.append(f"| {_cell(job.job.id)} | {len(job.job.hosts)} | {_level(job.job)} | {where} |")
     lines += ["", *_notes(jobs)]
     if pairs:
         lines += [

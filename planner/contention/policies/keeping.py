@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from planner.contention.policies.levelling import needed_levels
 from planner.contention.policies.loads import path_of
 from planner.contention.policies.records import Choice, Decision, View
 
@@ -24,17 +25,58 @@ def changed_jobs(view: View, decision: Decision) -> tuple[int, ...]:
 
 
 def restored(view: View, decision: Decision, jobs: Collection[int]) -> Decision:
-    """Return the decision with the paths and levels of now of these jobs."""
+    """Return the decision with the paths and levels of now of these jobs. Whoever shares a link only because they do
+    has the level of now, too."""
     if not jobs:
         return decision
-    paths, levels = list(decision.paths), list(decision.levels)
-    axis_levels = list(decision.axis_levels)
-    for job in jobs:
-        paths[job] = view.jobs[job].now
-        levels[job] = None if levels[job] is None else view.jobs[job].own_level
-        if axis_levels:
-            axis_levels[job] = ()
-    return replace(decision, paths=tuple(paths), levels=tuple(levels), axis_levels=tuple(axis_levels), proved=False)
+    paths = tuple(now.now if job in jobs else decision.paths[job] for job, now in enumerate(view.jobs))
+    levels = [
+        now.own_level if job in jobs or level is None else level
+        for job, (now, level) in enumerate(zip(view.jobs, decision.levels, strict=True))
+    ]
+    return replace(
+        decision,
+        paths=paths,
+        levels=needed_levels(view, paths, levels),
+        axis_levels=tuple(() if job in jobs else its for job, its in enumerate(decision.axis_levels)),
+        proved=False,
+    )
+
+
+def relabelled(view: View, decision: Decision) -> Decision:
+    """Return the decision with other numbers for its levels, in the same order, so that as many jobs as can be have the
+    level of now; of such numbers those nearest to the decision's own."""
+    used = sorted({level for level in _levels_of(decision) if level is not None})
+    if not used or view.levels is None:
+        return decision
+    fits = {level: [0] * view.levels for level in used}
+    for job, level in zip(view.jobs, decision.levels, strict=True):
+        if level is not None and job.own_level < view.levels:
+            fits[level][job.own_level] += 1
+    # best[i][n]: of the first i levels, numbered below n: how many fit, how far the numbers are off, the numbers.
+    best: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())] * (view.levels + 1)
+    for place, level in enumerate(used):
+        following: list[tuple[int, int, tuple[int, ...]]] = [(-1, 0, ())] * (view.levels + 1)
+        for number in range(place, view.levels):
+            before = best[number]
+            if before[0] >= 0:
+                tried = before[0] + fits[level][number], before[1] - abs(number - level), (*before[2], number)
+                following[number + 1] = max(following[number], tried)
+            else:
+                following[number + 1] = following[number]
+        best = following
+    if best[-1][0] < 0:
+        return decision
+    numbers = dict(zip(used, best[-1][2], strict=True))
+    return replace(
+        decision,
+        levels=tuple(None if level is None else numbers[level] for level in decision.levels),
+        axis_levels=tuple(tuple((axis, numbers[level]) for axis, level in its) for its in decision.axis_levels),
+    )
+
+
+def _levels_of(decision: Decision) -> list[int | None]:
+    return [*decision.levels, *(level for its in decision.axis_levels for _, level in its)]
 
 
 def with_paths(view: View, paths: Paths) -> View:

@@ -249,3 +249,38 @@ def test_one_dscp_of_two_levels_is_refused(plan: Path) -> None:
         _exported(plan, "slurm", job="gpt")
     with pytest.raises(InputError, match="DSCP 40 of two levels"):
         api.contention(Path("jobs.yaml"), cluster="c.yaml", network_plan=Path("contention.json"))
+
+
+def _with_axes(levels: dict[str, int]) -> None:
+    """Make the first job of contention.json one of levels by axis."""
+    _contention(output=Path("contention.json"))
+    file = json.loads(Path("contention.json").read_text(encoding="utf-8"))
+    file["jobs"][0]["axis_levels"] = levels
+    Path("contention.json").write_text(json.dumps(file), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("folder")
+def test_levels_by_axis_come_out_as_a_module_and_hold_for_counters() -> None:
+    _with_axes({"dp": 1})
+    given = {"network_plan": Path("contention.json"), "policy": "ours", "levels": None, "priority_map": None}
+    found = _contention(**given, emit=Path("out"), verify=(_counters({"gpu1": {4: 1000}}),))
+    assert found["jobs"][0]["environment"] == {"NCCL_IB_SL": "0", "NCCL_IB_FIFO_TC": "160"}
+    assert '"dp": 128' in Path("out/jobs/gpt/axis_levels.py").read_text(encoding="utf-8")
+    assert found["verified"]["agrees"] is True
+
+
+def test_tcp_has_one_level_for_all_axes(folder: Path) -> None:
+    _files(folder, "ethernet-100g")
+    _with_axes({"dp": 1})
+    level = json.loads(Path("contention.json").read_text(encoding="utf-8"))["jobs"][0]["level"]
+    given = {"network_plan": Path("contention.json"), "policy": "ours", "levels": None, "priority_map": None}
+    found = _contention(**given, verify=(_counters({"gpu1": {5 - level: 1000}}),))
+    assert found["verified"]["agrees"] is True
+
+
+@pytest.mark.usefixtures("folder")
+def test_queue_pairs_of_very_many_connections_are_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.contention.settings.MOST_CONNECTIONS", 3)
+    found = _contention(emit=Path("out"), queue_pairs=True)
+    assert found["settings"]["queue_pairs"] == []
+    assert "at most 3" in found["settings"]["notes"][0]

@@ -151,6 +151,9 @@ def test_counters_as_planned_agree_and_others_are_named(tmp_path: Path) -> None:
     unset = verify({("gpu1", 0): 10_000}, jobs, PLANNED, SECONDS, THREE, fabric)
     assert [(share.priority, share.verdict) for share in unset] == [(5, "missing"), (3, "missing"), (0, "not planned")]
     assert describe_verified(unset)["agrees"] is False
+    small = {"gpt": 0.4, "bert": 0.4 * 20}
+    gone = verify({("gpu1", 5): 10_000}, jobs, PLANNED, small, THREE, fabric)
+    assert [(share.priority, share.verdict) for share in gone] == [(5, "as planned"), (3, "missing")]
     half = verify({("gpu1", 5): 5_000, ("gpu1", 3): 5_000}, jobs, PLANNED, SECONDS, THREE, fabric)
     assert [share.verdict for share in half] == ["less", "more"]
 
