@@ -3,6 +3,7 @@ and levels by DSCP."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,29 @@ def test_utilization_and_its_report() -> None:
     assert "signs: 1 of 1" in said[6]
     none = replace(ran("ecmp", 2.0, 4.0), ran=Ran(jobs=(Timed(ended_s=()),) * 2, late_s=0.0, busy=0.0, stolen=0.0))
     assert 0 < none.measured < 0.01
+
+
+def test_iterations_are_held_to_a_period() -> None:
+    """Who is early waits; who is late goes on, and whole periods that were missed are not made up for."""
+    pytest.importorskip("torch")
+    from bench.testbed.fabric.worker import _hold
+
+    now_s = time.perf_counter()
+    assert _hold(now_s - 1.0, 0.0) >= now_s
+    assert _hold(now_s - 0.05, 0.1) == pytest.approx(now_s + 0.05)
+    assert time.perf_counter() >= now_s + 0.05
+    late_s = time.perf_counter()
+    due_s = _hold(late_s - 0.75, 0.2)
+    assert late_s - 0.2 < due_s <= time.perf_counter()
+    assert (due_s - late_s + 0.75) / 0.2 == pytest.approx(3.0, abs=1e-6)
+
+
+def test_a_period_and_a_later_begin_are_simulated() -> None:
+    alone = Job(kind="flow", hosts=(0, 4), place=0, compute_s=0.2, begins_s=0.2, size_bytes=4, spines=(0, 0))
+    simulator = Simulator(SHAPE, from_s=2.0, until_s=12.0)
+    for job, seconds in ((alone, 0.2), (replace(alone, period_s=0.5, offset_s=0.3), 0.5)):
+        ((played,),), _ = simulator.plays(Case(name="", mode="ours", jobs=(job,)), jitter=0.0, seeds=1)
+        assert played == pytest.approx(seconds, rel=1e-3)
 
 
 def test_levels_by_dscp() -> None:

@@ -28,7 +28,8 @@ class Job:
     hosts (gloo's all-reduce), a `flow` sends as many from the first to the second (a plain TCP connection). `spines`
     is, of each host, where what it sends goes up; `place` is its own among the places of each host. `ports`: of each
     host the first and the last that its connections leave from; without, a block of those that lead where `spines`
-    says."""
+    says. It begins `offset_s` later than others; with a period its iterations begin no sooner than whole periods after
+    the first."""
 
     kind: Kind
     hosts: tuple[int, ...]
@@ -39,6 +40,8 @@ class Job:
     spines: tuple[int, ...]
     level: int = 0
     ports: tuple[tuple[int, int], ...] = ()
+    offset_s: float = 0.0
+    period_s: float = 0.0
 
     @property
     def flow_bytes(self) -> float:

@@ -95,7 +95,7 @@ def apply_choices(prefix: str, shape: Shape, cases: Sequence[Case], choices: Seq
         replace(
             case,
             jobs=tuple(
-                _placed(job, choice.levels[place], choice.ways[place], ports, (number, place))
+                _placed(job, choice, place, {rank: own for (*at, rank), own in ports.items() if at == [number, place]})
                 for place, job in enumerate(case.jobs)
             ),
         )
@@ -141,16 +141,14 @@ def _ports_of(prefix: str, shape: Shape, ranks: Sequence[Rank]) -> dict[tuple[in
     return found
 
 
-def _placed(
-    job: Job,
-    level: int,
-    ways: Sequence[tuple[int, tuple[int, ...]] | None],
-    ports: Mapping[tuple[int, int, int], Ports],
-    place: tuple[int, int],
-) -> Job:
+def _placed(job: Job, choice: Choice, place: int, ports: Mapping[int, Ports]) -> Job:
+    """The job at its place in a choice; `ports` are those of ranks whose way was chosen."""
+    ways = choice.ways[place]
     return replace(
         job,
-        level=level,
+        level=choice.levels[place],
         spines=tuple(own if way is None else way[0] for own, way in zip(job.spines, ways, strict=True)),
-        ports=tuple(ports.get((*place, rank), own) for rank, own in enumerate(job.ports)),
+        ports=tuple(ports.get(rank, own) for rank, own in enumerate(job.ports)),
+        offset_s=choice.offsets_s[place] if choice.offsets_s else 0.0,
+        period_s=choice.periods_s[place] if choice.periods_s else 0.0,
     )

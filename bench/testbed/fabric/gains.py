@@ -82,6 +82,8 @@ class Round:
                     "compute_s": job.compute_s,
                     "begins_s": job.begins_s,
                     "bytes": job.size_bytes,
+                    "offset_s": job.offset_s,
+                    "period_s": job.period_s,
                     "measured_s": self._seconds(timed),
                     "simulated_s": mean(row[place] for row in self.usual),
                 }

@@ -26,6 +26,8 @@ CONTENDING = 4
 """Jobs of a mix that share links at least, on ways by chance."""
 HELD_PORTS = 8
 """A rank's connections leave from so many ports in a row: it listens on one, and calls from others."""
+_AXIS = "dp"
+"""What traffic by hand is: the jobs have no other axis."""
 _WINDOW_PORTS = 64
 """Around a port that was found, within which a rank's ports are looked for."""
 _TRIES = 1000
@@ -34,10 +36,12 @@ _TRIES = 1000
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """Of each job of a mix: its level; of each of its ranks the spine that was chosen and ports that lead there, None
-    for a rank that keeps its own."""
+    for a rank that keeps its own; how much later it begins, and the period that it is held to (0: none)."""
 
     levels: tuple[int, ...]
     ways: tuple[tuple[tuple[int, tuple[int, ...]] | None, ...], ...]
+    offsets_s: tuple[float, ...] = ()
+    periods_s: tuple[float, ...] = ()
 
 
 def draw_mix(shape: Shape, seed: int, number: int) -> tuple[Job, ...]:
@@ -148,7 +152,15 @@ def choice_of(cluster: Cluster, jobs: Sequence[Job], all_seen: Sequence[Seen], d
                 assert spine is not None
                 of_rank[job.hosts.index(pair.source.node)] = spine, pair.ways[chosen].ports
         ways.append(tuple(of_rank))
-    return Choice(levels=tuple(level or 0 for level in decision.levels), ways=tuple(ways))
+    levels = [level or 0 for level in decision.levels]
+    for place, of_axes in enumerate(decision.axis_levels):
+        levels[place] = dict(of_axes).get(_AXIS, levels[place])
+    return Choice(
+        levels=tuple(levels),
+        ways=tuple(ways),
+        offsets_s=decision.offsets_s,
+        periods_s=tuple(period_s or 0.0 for period_s in decision.periods_s),
+    )
 
 
 def candidates(ports: Sequence[int], turn: int) -> list[tuple[int, int]]:

@@ -196,6 +196,8 @@ def _request(
         "bytes": job.size_bytes,
         "compute_s": job.compute_s,
         "begins_s": job.begins_s,
+        "offset_s": job.offset_s,
+        "period_s": job.period_s,
         "jitter": jitter,
         "seed": f"{seed} {number} {job.place}",
     }

@@ -131,7 +131,7 @@ class Simulator:
         seconds = max(amount / float(self._links.bytes_per_s[link]) for link, amount in amounts.items())
         mover = Mover(way=tuple((link, amount / seconds) for link, amount in amounts.items()), seconds=seconds)
         step = Step(compute_s=job.compute_s, transfers=(Transfer(movers=(mover,)),), begins_s=job.begins_s)
-        return Playing(steps=(step,), level=job.level)
+        return Playing(steps=(step,), level=job.level, starts_s=job.offset_s, period_s=job.period_s)
 
     def _way(self, job: Job, sender: int, receiver: int) -> list[int]:
         leaf = self._shape.leaf_of(job.hosts[sender])

@@ -192,6 +192,9 @@ def _run(job: dict[str, Any], send: Send, *, first: bool, end_s: float) -> tuple
     rng, stamps, last = random.Random(job["seed"]), [], False
     late_s = []
     computes = first or job["kind"] == "ring"
+    if computes:
+        sleep(job.get("offset_s", 0.0))
+    period_s, due_s = job.get("period_s", 0.0), time.perf_counter()
     while not last:
         began_s = time.perf_counter()
         longer = 1 + job["jitter"] * rng.uniform(-1.0, 1.0)
@@ -201,8 +204,22 @@ def _run(job: dict[str, Any], send: Send, *, first: bool, end_s: float) -> tuple
         last = send(first and time.perf_counter() > end_s)
         if computes:
             sleep(began_s + job["compute_s"] * longer - time.perf_counter())
+            due_s = _hold(due_s, period_s)
         stamps.append(time.perf_counter())
     return stamps, sum(late_s) / len(late_s) if late_s else 0.0
+
+
+def _hold(due_s: float, period_s: float) -> float:
+    """Wait until a period after `due_s`, and return when that was; who is late goes on at once, and makes up for no
+    period that was missed whole."""
+    now_s = time.perf_counter()
+    if period_s <= 0:
+        return now_s
+    due_s += period_s
+    if due_s > now_s:
+        sleep(due_s - now_s)
+        return due_s
+    return due_s + (now_s - due_s) // period_s * period_s
 
 
 if __name__ == "__main__":
