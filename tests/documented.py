@@ -172,7 +172,10 @@ def _parts(typed: str) -> list[list[str]]:
     """The commands of a line, as words; none of what is no command line."""
     if not re.search(r"(^|\s)cellplan\s", typed) or typed.startswith(("#", ">>>")):
         return []
-    words = shlex.split(typed, comments=True)
+    # What a page puts into brackets may be left out.
+    words = [
+        word.strip("[]") if re.fullmatch(r"\[-.*|.*\]", word) else word for word in shlex.split(typed, comments=True)
+    ]
     parts: list[list[str]] = [[]]
     for word in words:
         if word in ("&&", ";", "|"):
