@@ -6,13 +6,15 @@ one job alone that says what it takes by itself, with whatever of its own connec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from zlib import crc32
 
 from estimator.cells.cell import CellEstimate
 from estimator.network.connections import playing_of
 from estimator.network.fabric import Fabric
+from estimator.network.missing_ways import NoWayError
 from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings as PlayerSettings
 from estimator.network.player.play import play
@@ -27,6 +29,7 @@ from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_prices import SeatPrices
 from planner.many_jobs.simulation.settings import Placement, Seated, Work
 from planner.one_job.explicit.figures import count_setup_flops
+from profiles.errors import NothingFits
 from profiles.records import dataclass
 
 MOST_STATES = 4096
@@ -41,6 +44,16 @@ def grant_of(standing: Standing) -> tuple[Grant, Placement]:
     _, pool, pieces, stages = standing
     devices = sum(mask.bit_count() for _, mask in pieces)
     return Grant(parts=((pool, devices),), stages=stages), {pool: pieces}
+
+
+@contextmanager
+def ways_needed(pieces: Pieces) -> Iterator[None]:
+    """Raise NothingFits, with the nodes, where no way joins those that a job sits on."""
+    try:
+        yield
+    except NoWayError as error:
+        nodes = ", ".join(str(node) for node, _ in pieces)
+        raise NothingFits(f"a job on nodes {nodes} cannot communicate: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +142,9 @@ class SharedFabric:
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
         # Jobs that share a NIC have other queue pairs on it, whoever they are.
         seed = crc32(repr((self.seed, pool, pieces)).encode())
-        return pack(between_nodes(playing_of(sent.traffic, seats, self.fabric, seed=seed)))
+        with ways_needed(pieces):
+            playing = playing_of(sent.traffic, seats, self.fabric, seed=seed)
+        return pack(between_nodes(playing))
 
     def _links_of(self, standing: Standing) -> Mapping[str, int]:
         packed = self._packed(standing)

@@ -24,7 +24,7 @@ from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.viewing import contender_of, playing_under
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.network_choice import NetworkSteering
-from planner.many_jobs.simulation.network_sharing import MOST_STATES, SharedFabric, Standing, grant_of
+from planner.many_jobs.simulation.network_sharing import MOST_STATES, SharedFabric, Standing, grant_of, ways_needed
 from planner.many_jobs.simulation.network_traffic import fewer_steps, seats_of
 from planner.many_jobs.simulation.seat_prices import SeatPrices
 from planner.many_jobs.simulation.settings import Placement, Seated, Steered
@@ -108,6 +108,8 @@ class SteeredFabric(SharedFabric):
             number: kept for number, kept in self._in_force.items() if standings.get(number) == kept.standing
         }
         numbers = sorted(standings)
+        if not numbers:
+            return Steered(seconds={}, pauses_s={})
         view = View(
             jobs=tuple(self._contender(running[number].job, number, standings[number]) for number in numbers),
             bytes_per_s=self._bytes_per_s,
@@ -218,9 +220,9 @@ class SteeredFabric(SharedFabric):
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
         # Jobs that share a NIC have other queue pairs on it, whoever they are.
         seed = crc32(repr((self.seed, pool, pieces)).encode())
-        seen = contender_of(
-            "", sent.traffic, seats, self.fabric, flops=sent.work.flops, alone_s=1.0, seed=seed
-        ).contender
+        flops = sent.work.flops
+        with ways_needed(pieces):
+            seen = contender_of("", sent.traffic, seats, self.fabric, flops=flops, alone_s=1.0, seed=seed).contender
         if not seen.paths:
             return None
         steps = fewer_steps(seen.steps)
