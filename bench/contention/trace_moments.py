@@ -15,7 +15,7 @@ from bench.contention.stand_ins import contender
 from bench.network.sitting import Stay, read_jobs, sit
 from estimator.network.fabric import Fabric
 from planner.contention.policies.records import Contender
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 DAY_S = 86_400.0
 
@@ -55,10 +55,14 @@ def load(data: Path, name: str, rule: str, seed: int, days: tuple[float, float],
     sending = tuple(stay for stay in here if stay.nodes > 1)
     every = list(moments(sending, here, window_s))
     chosen, covered = most_of(every, [stay.gpus for stay in sending], cover)
-    made = [contender(stay, fabric, seed) for stay in sending]
+    there = sorted({job for moment in chosen for job in moment.jobs})
+    number = {job: place for place, job in enumerate(there)}
+    chosen = tuple(replace(each, jobs=tuple(number[job] for job in each.jobs)) for each in chosen)
+    stays = tuple(sending[job] for job in there)
+    made = [contender(stay, fabric, seed) for stay in stays]
     return Cluster(
         fabric=fabric,
-        stays=sending,
+        stays=stays,
         contenders=tuple(each for each, _ in made),
         compute_s=tuple(seconds for _, seconds in made),
         moments=chosen,

@@ -48,6 +48,7 @@ class _Player:
         self.steps = [step for step in job.steps for _ in range(step.times)]
         self.at = -1
         self.compute_s, self.wait_s, self.latency_s = job.starts_s + job.idle_s, 0.0, 0.0
+        self.own_level, self.level = job.level, job.level
         self.left: list[tuple[Mover, float]] = []
         self.queue: list[Transfer] = []
         self.computed_s, self.sent_s = 0.0, 0.0
@@ -75,6 +76,7 @@ class _Player:
         while self.wait_s <= 0 and self.latency_s <= 0 and not self.left and (self.queue or self.compute_s <= 0):
             if self.queue:
                 transfer = self.queue.pop(0)
+                self.level = self.own_level if transfer.level is None else transfer.level
                 self.latency_s = transfer.latency_s
                 self.left = [(mover, mover.seconds) for mover in transfer.movers if mover.seconds > 0]
             else:
@@ -99,8 +101,8 @@ def _paces(
     left = list(bytes_per_s)
     movers = [(n, m) for n, player in enumerate(players) if player.sends() for m in range(len(player.left))]
     pace = dict.fromkeys(movers, 0.0)
-    for level in sorted({job.level for job in jobs}):
-        growing = [mover for mover in movers if jobs[mover[0]].level == level]
+    for level in sorted({player.level for player in players}):
+        growing = [mover for mover in movers if players[mover[0]].level == level]
         while growing:
             loads = [0.0] * len(left)
             for n, m in growing:

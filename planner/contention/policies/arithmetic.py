@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from planner.contention.policies import arithmetic_kernel as kernel
 from planner.contention.policies.arithmetic_kernel import State, Table
-from planner.contention.policies.loads import bytes_by_connection, path_of
+from planner.contention.policies.intensity import bottleneck_s
+from planner.contention.policies.loads import bytes_by_connection, link_seconds, path_of
 from planner.contention.policies.pair import first_byte_s
-from planner.contention.policies.records import Choice, View
+from planner.contention.policies.path_selection import least_congested_paths
+from planner.contention.policies.records import Choice, Contender, View
 from planner.contention.policies.stepwise import Start
 
-VISITS, VISITS_OF_A_JOB = 20_000_000, 200_000
-"""Pairs of jobs that are looked at in all, and so many more for each job."""
+VISITS = 20_000_000
+"""Pairs of jobs that are looked at in all, some 0.5 s where the kernel is compiled."""
 LEAST = 1e-6
 """A step that gains no more of the work is none."""
 SWAPS = 20_000
@@ -27,15 +30,12 @@ SHAKEN = 0.15
 """The share of connections and levels that are changed then."""
 
 
-def promising(
-    view: View, starts: Sequence[Start], *, seed: int = 0, visits: int | None = None
-) -> list[tuple[float, Start]]:
+def promising(view: View, starts: Sequence[Start], *, seed: int = 0, visits: int = VISITS) -> list[tuple[float, Start]]:
     """Return decisions with their work a second by arithmetic, the greatest first: what is reached from each start, and
     from the best of these shaken. Those that may not change do not."""
     if not view.jobs or not starts:
         return []
     table = table_of(view)
-    visits = VISITS + VISITS_OF_A_JOB * len(view.jobs) if visits is None else visits
     rng, climb = Random(seed), _compiled()[1]
     reached: list[tuple[float, Start]] = []
 
@@ -97,6 +97,7 @@ def table_of(view: View) -> Table:
         compute_s=np.array([sum(step.times * step.compute_s for step in job.steps) for job in view.jobs]),
         alone_s=np.array([job.alone_s for job in view.jobs]),
         first_byte_s=np.array([first_byte_s(job.steps) for job in view.jobs]),
+        least_wire_s=np.array([least_wire_s(view, job) for job in view.jobs]),
         connection_first=np.array(connections),
         option_first=np.array(options),
         entry_first=np.array(entries),
@@ -107,6 +108,12 @@ def table_of(view: View) -> Table:
         moves=np.array(moves, dtype=np.int64).reshape(-1, 3),
         levels=levels,
     )
+
+
+def least_wire_s(view: View, job: Contender) -> float:
+    """Return how long a job's bytes keep a link busy on the paths that it has if it is there alone."""
+    alone = replace(view, jobs=(replace(job, now=(0,) * len(job.paths)),))
+    return min(bottleneck_s(job, link_seconds(alone, least_congested_paths(alone, (0,)))[0]), DOWN_S)
 
 
 DOWN_S = 1e9

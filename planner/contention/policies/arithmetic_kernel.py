@@ -11,9 +11,10 @@ They come by chance, from j's point of view. Before j go those of lower levels: 
 
 is left, and the piece that goes when j begins to send lasts L_jk / 2 on. Those of its own level share with it. So
 
-    more_j = w_j / left_j * (1 + sum over k beside j of u_jk) - w_j + sum over k before j of u_jk L_jk / 2 / left_j
+    more_j = w_j / left_j * (1 + sum over k beside j of u_jk) - w0_j + sum over k before j of u_jk L_jk / 2 / left_j
 
-is what j's transfers take longer in the mean. Compute hides `slack_j` of it; what varies is taken as exponential:
+is what j's transfers take longer in the mean than the w0_j that they take on paths where its own connections meet
+least. Compute hides `slack_j` of it; what varies is taken as exponential:
 
     1 / r_j = alone_j + more_j exp(-slack_j / more_j).
 
@@ -43,6 +44,7 @@ class Table(NamedTuple):
     compute_s: Floats
     alone_s: Floats
     first_byte_s: Floats
+    least_wire_s: Floats
     connection_first: Integers
     option_first: Integers
     entry_first: Integers
@@ -132,13 +134,14 @@ def rate_of(table: Table, state: State, job: int) -> float:
             elif state.level[other] == state.level[job]:
                 shared += busy
     left = max(left, LEAST_LEFT)
-    more_s = wire_s / left * (1.0 + shared) - wire_s + waits_s / left
+    more_s: float = wire_s / left * (1.0 + shared) - table.least_wire_s[job] + waits_s / left
     if more_s <= 0.0:
         return 1.0 / alone_s
     if alone_s <= table.compute_s[job]:
-        slack_s = max(alone_s - wire_s - min(table.first_byte_s[job], max(alone_s - wire_s, 0.0)), 0.0)
+        slack_s = max(alone_s - table.least_wire_s[job] - table.first_byte_s[job], 0.0)
         more_s *= exp(-slack_s / more_s)
-    return min(1.0 / (alone_s + more_s), left / wire_s)
+    rate = 1.0 / (alone_s + more_s)
+    return min(rate, left / wire_s)
 
 
 def settle(table: Table, state: State, count: int) -> float:

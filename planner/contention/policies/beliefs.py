@@ -31,6 +31,8 @@ class Believing:
 
 def misled(view: View, error: float, seed: int = 0) -> View:
     """Return the view with errors. Each job's are drawn by its id and the seed."""
+    if error == 0:
+        return view
     return replace(view, jobs=tuple(_misled(job, error, Random(f"{seed}, {job.id}")) for job in view.jobs))
 
 

@@ -7,18 +7,31 @@ evenly spread paths there, and those of the chosen ones after.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from planner.contention.policies.compression.dag import dag_of_losses
+from planner.contention.policies.contending_loss import loss_of_sharing
 from planner.contention.policies.intensity import intensities
-from planner.contention.policies.levelling import compressed_levels, own_levels
-from planner.contention.policies.loads import LinkSeconds, contending_jobs, link_seconds, paths_now, spread_paths
+from planner.contention.policies.levelling import compressed_levels, levels_of_dag, own_levels
+from planner.contention.policies.loads import (
+    LinkSeconds,
+    contending_jobs,
+    contending_pairs,
+    link_seconds,
+    paths_now,
+    spread_paths,
+)
 from planner.contention.policies.path_selection import least_congested_paths
 from planner.contention.policies.priority import correction_factors, order_by
 from planner.contention.policies.records import Choice, Decision, View
 
+WEIGHTS = ("intensity", "loss")
+
 
 class Crux:
     """All three parts; `paths=False` leaves paths as they are, `compress=False` gives each job a level of its own, as
-    no fabric has them."""
+    no fabric has them. `weights` of what compression loses: `intensity` of the more important job, as the paper has it,
+    or `loss`, what both lose as they are played."""
 
     name = "crux"
 
@@ -29,7 +42,11 @@ class Crux:
         traffic: str = "second",
         paths: bool = True,
         compress: bool = True,
+        weights: str = "intensity",
     ) -> None:
+        if weights not in WEIGHTS:
+            raise ValueError(f"weights {weights}: {' or '.join(WEIGHTS)}")
+        self.weights = weights
         self.compression, self.intensity, self.traffic = compression, intensity, traffic
         self.paths, self.compress = paths, compress
 
@@ -39,7 +56,10 @@ class Crux:
         seconds = link_seconds(view, paths)
         order = self.rank(view, seconds)
         levels = own_levels(len(view.jobs), order)
-        if self.compress:
+        if self.compress and self.weights == "loss":
+            dag = dag_of_losses(order, contending_pairs(seconds), partial(loss_of_sharing, view, paths))
+            levels = levels_of_dag(view, dag, order, self.compression)
+        elif self.compress:
             levels = compressed_levels(view, seconds, order, self.compression, self.intensity)
         return Decision(paths=paths, levels=levels, offsets_s=(0.0,) * len(view.jobs), order=order)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from planner.contention.policies.levelling import needed_levels
 from planner.contention.policies.loads import path_of
 from planner.contention.policies.records import Choice, Decision, View
 
@@ -24,17 +25,22 @@ def changed_jobs(view: View, decision: Decision) -> tuple[int, ...]:
 
 
 def restored(view: View, decision: Decision, jobs: Collection[int]) -> Decision:
-    """Return the decision with the paths and levels of now of these jobs."""
+    """Return the decision with the paths and levels of now of these jobs. Whoever shares a link only because they do
+    has the level of now, too."""
     if not jobs:
         return decision
-    paths, levels = list(decision.paths), list(decision.levels)
-    axis_levels = list(decision.axis_levels)
-    for job in jobs:
-        paths[job] = view.jobs[job].now
-        levels[job] = None if levels[job] is None else view.jobs[job].own_level
-        if axis_levels:
-            axis_levels[job] = ()
-    return replace(decision, paths=tuple(paths), levels=tuple(levels), axis_levels=tuple(axis_levels), proved=False)
+    paths = tuple(now.now if job in jobs else decision.paths[job] for job, now in enumerate(view.jobs))
+    levels = [
+        now.own_level if job in jobs or level is None else level
+        for job, (now, level) in enumerate(zip(view.jobs, decision.levels, strict=True))
+    ]
+    return replace(
+        decision,
+        paths=paths,
+        levels=needed_levels(view, paths, levels),
+        axis_levels=tuple(() if job in jobs else its for job, its in enumerate(decision.axis_levels)),
+        proved=False,
+    )
 
 
 def with_paths(view: View, paths: Paths) -> View:

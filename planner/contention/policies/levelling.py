@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
-from planner.contention.policies.compression.dag import contention_dag
+from planner.contention.policies.compression.dag import ContentionDag, contention_dag
 from planner.contention.policies.intensity import intensities
 from planner.contention.policies.loads import LinkSeconds, contending_jobs, contending_pairs, link_seconds
 from planner.contention.policies.records import Choice, View
@@ -47,5 +47,11 @@ def compressed_levels(
     if not order:
         return (None,) * len(view.jobs)
     weights = dict(enumerate(intensities(view, seconds, intensity)))
-    dag = contention_dag(order, contending_pairs(seconds), weights)
+    return levels_of_dag(view, contention_dag(order, contending_pairs(seconds), weights), order, compression)
+
+
+def levels_of_dag(view: View, dag: ContentionDag, order: Sequence[int], compression: str) -> Levels:
+    """Return levels by the named compression of the contention DAG of the jobs in `order`."""
+    if not order:
+        return (None,) * len(view.jobs)
     return by_job(len(view.jobs), order, COMPRESSIONS[compression](dag, view.levels or len(order)))

@@ -106,7 +106,7 @@ class Mixed:
         offsets_s = (0.0,) * len(view.jobs)
         if self.parts.priorities == NONE:
             return Decision(paths=paths, levels=same_level(seconds), offsets_s=offsets_s)
-        order = PRIORITIES[self.parts.priorities](on_paths, seconds)
+        order = PRIORITIES[self.parts.priorities](view, seconds)
         levels = own_levels(len(view.jobs), order)
         if self.parts.compression != NONE:
             levels = compressed_levels(view, seconds, order, self.parts.compression)

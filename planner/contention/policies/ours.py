@@ -104,7 +104,8 @@ class Ours:
         else:
             plays = max((self.plays or plays_for(len(view.jobs))) * len(view.jobs) // jobs, 1)
             starts = [start_of(policy.decide(view)) for policy in (Crux(), Ecmp())]
-            starts += [start for _, start in promising(view, starts, seed=self.seed)][: min(PROMISING, plays)]
+            looked_at = promising(view, starts, seed=self.seed, visits=visits_for(len(view.jobs)) * plays)
+            starts += [start for _, start in looked_at][: min(PROMISING, plays)]
             bound = bound_flops_per_s(view)
             best = search(rehearsals, starts, plays=plays, cap=self.slowdown_cap, bound=bound, seed=self.seed)
         return Searched(best=best, played=rehearsals.played)
@@ -120,6 +121,11 @@ MANY_JOBS = 12
 """More jobs than these gain little by beginning later."""
 PROMISING = 6
 """So many of the decisions that look best by arithmetic are played."""
+
+
+def visits_for(jobs: int) -> int:
+    """Return how much arithmetic (pairs of jobs that are looked at) may go with a play: a part of what that costs."""
+    return 1_000_000 + 20_000 * jobs
 
 
 def independent_parts(view: View) -> list[tuple[int, ...]]:

@@ -26,7 +26,7 @@ def least_congested_paths(view: View, order: Sequence[int]) -> tuple[tuple[Choic
         for connection, size in enumerate(bytes_by_connection(job)):
             options, choice = job.paths[connection], job.now[connection]
             if number in placed:
-                choice = _least_congested(options, busy)
+                choice = _least_congested(options, busy, view.bytes_per_s)
             chosen.append(choice)
             for link, share in path_of(options, choice):
                 rate = view.bytes_per_s[link]
@@ -35,8 +35,8 @@ def least_congested_paths(view: View, order: Sequence[int]) -> tuple[tuple[Choic
     return tuple(paths)
 
 
-def _least_congested(options: Sequence[Path], busy: dict[int, float]) -> int:
+def _least_congested(options: Sequence[Path], busy: dict[int, float], bytes_per_s: Sequence[float]) -> int:
     if len(options) == 1:
         return 0
-    loads = [[busy[link] for link, _ in path] for path in options]
+    loads = [[busy[link] if bytes_per_s[link] > 0 else float("inf") for link, _ in path] for path in options]
     return min(range(len(options)), key=lambda path: (max(loads[path], default=0.0), sum(loads[path]), path))

@@ -13,6 +13,10 @@ from profiles.records import dataclass
 
 LEVELS = 8
 """Of a fabric of which nobody says how many it leaves free, as Crux's simulator assumes (section 6.1)."""
+WITHOUT_POLICY = ("none", "fair")
+"""Networks on which nobody decides."""
+OF_POLICIES = ("network_levels", "network_change_s", "network_change_at_most")
+"""Options for those on which somebody does, whoever it is."""
 ONLINE: Mapping[str, Mapping[str, PolicyOption]] = {
     "ours": {"plays": 30, "exact": 300, "axes": False, "offsets": False},
 }
@@ -56,15 +60,10 @@ class NetworkSteering:
 def network_steering(options: ReplayOptions) -> NetworkSteering | None:
     """Return who decides on the network; None where nobody does. Raise InputError for a network that there is not, for
     options that the policy has not, and for those of a policy where there is none."""
-    stated = {
-        "--network-option": options.network_option or None,
-        "--network-levels": options.network_levels,
-        "--network-change-s": options.network_change_s,
-        "--network-change-at-most": options.network_change_at_most,
-    }
-    if options.network in ("none", "fair"):
-        for key, value in stated.items():
-            if value is not None:
+    if options.network in WITHOUT_POLICY:
+        for name in ("network_option", *OF_POLICIES):
+            if getattr(options, name) not in (None, {}):
+                key = f"--{name.replace('_', '-')}"
                 expected = "--network with a policy that decides: " + ", ".join(sorted(NETWORK_POLICIES))
                 raise InputError(where="simulate", key=key, found=f"--network {options.network}", expected=expected)
         return None

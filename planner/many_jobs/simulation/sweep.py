@@ -14,13 +14,13 @@ from typing import Any
 
 from estimator.host.capacity import SIMULATION_BYTES, process_limit
 from planner.many_jobs.simulation.iteration_times import price_notes
-from planner.many_jobs.simulation.network_choice import network_steering
+from planner.many_jobs.simulation.network_choice import WITHOUT_POLICY, network_steering
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, check_placer, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
 from planner.one_job.tuning.student import Student
 from planner.shared.options.record import Progress
-from planner.shared.options.simulate import ReplayOptions, SweepOptions, TraceOptions
+from planner.shared.options.simulate import PolicyOption, ReplayOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import write_atomically
 
@@ -78,9 +78,12 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
     policies, placers = options.policies or (options.policy,), options.placers or (options.placer,)
     networks = options.networks or (options.network,)
     base = options.part(ReplayOptions)
+    # What policies are told is not for a network without one beside theirs.
+    decided = [network for network in networks if network not in WITHOUT_POLICY] or networks
+    base_without = replace(base, network_levels=None, network_change_s=None, network_change_at_most=None)
     return tuple(
         replace(
-            base,
+            base if network in decided else base_without,
             seed=seed,
             load=load,
             policy=policy,
@@ -88,7 +91,7 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
             placer=placer,
             placer_option=options_of(placer, options.placer_option, placers, key="--placer-option"),
             network=network,
-            network_option=options_of(network, options.network_option, networks, key="--network-option") or None,
+            network_option=_network_options(options, network, networks) if network in decided else None,
         )
         for load in options.loads or (options.load,)
         for seed in options.seeds or (options.seed,)
@@ -96,6 +99,10 @@ def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
         for placer in placers
         for network in networks
     )
+
+
+def _network_options(options: SweepOptions, network: str, networks: Sequence[str]) -> dict[str, PolicyOption] | None:
+    return options_of(network, options.network_option, networks, key="--network-option") or None
 
 
 def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
@@ -237,7 +244,7 @@ def summarize(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     count for it."""
     groups: dict[tuple[str, str, str, float], list[dict[str, Any]]] = {}
     for run in runs:
-        groups.setdefault((run["policy"], run["placer"], run["network"], run["load"]), []).append(run)
+        groups.setdefault((run["policy"], run["placer"], run.get("network", "none"), run["load"]), []).append(run)
     return [
         {"policy": policy, "placer": placer, "network": network, "load": load, "seeds": len(group)}
         | {name: mean_of([run[name] for run in group if run[name] is not None]) for name in MEANS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from profiles.records import dataclass
 
@@ -27,11 +27,19 @@ def contention_dag(
 ) -> ContentionDag:
     """Return the DAG of the jobs in `order`: an edge for each of `pairs`, which weighs what the more important of both
     has in `weights` (its GPU intensity: if both have the same level, it alone loses what it would not lose else)."""
+    return dag_of_losses(order, pairs, lambda first, _: weights[first])
+
+
+def dag_of_losses(
+    order: Sequence[int], pairs: Iterable[tuple[int, int]], loss: Callable[[int, int], float]
+) -> ContentionDag:
+    """Return the DAG of the jobs in `order`: an edge for each of `pairs`, which weighs what `loss` says of the more
+    important and the other."""
     place = {job: number for number, job in enumerate(order)}
     edges = []
     for one, other in pairs:
         first, second = sorted((place[one], place[other]))
-        edges.append((first, second, weights[order[first]]))
+        edges.append((first, second, loss(order[first], order[second])))
     return ContentionDag(count=len(order), edges=tuple(sorted(edges)))
 
 
