@@ -274,11 +274,17 @@ def export(options: ExportOptions) -> dict[str, Any]:
 
     `to` is a format of `export_formats`; `script` the training script that a launcher starts; `output` a file, or a
     folder where there are several. NothingFits where the tool cannot run the plan, with the key of the plan, the
-    nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    nearest plan that it runs and both times; `nearest` exports that one instead. `network` is a file that
+    `contention` wrote, whose job `job` is the plan's: what a manager starts has its level in its environment.
+    `store` as in `estimate`.
     """
     from planner.one_job.exporting.exporting import export_plan
 
-    return export_plan(options)
+    if options.network is None:
+        return export_plan(options)
+    from planner.contention.plan_environment import environment_of_plan
+
+    return export_plan(options, lambda plan: environment_of_plan(plan, options))
 
 
 def export_formats() -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 from planner import api
 from planner.cli.actions import Action, add_action
 from planner.cli.contention_plan import print_plan
+from planner.cli.contention_settings import print_settings
 from planner.cli.output import format_count, format_seconds, print_items, print_notes, print_table
 
 MOST_LINKS = 12
@@ -34,6 +35,7 @@ def _print_contention(found: dict[str, Any], _: Namespace) -> None:
     _print_utilization(found["utilization"])
     _print_steadiness(found)
     print_plan(found)
+    print_settings(found)
     print_notes("Assumed:", found["notes"])
     for name in ("timeline", "plot", "output"):
         if found[name] is not None:

@@ -23,10 +23,12 @@ def print_plan(found: dict[str, Any]) -> None:
         return
     print_table(
         f"What to do, by {_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)} (modelled)",
-        ("job", "intensity", "factor", "rank", "level", "new paths", "hashed", "alone", "now", "then"),
+        ("job", "intensity", "factor", "rank", "level", "new paths", "hashed"),
         [_job_row(job) for job in found["jobs"]],
     )
-    print_items([sentence for job in found["jobs"] for sentence in _said_of(job)])
+    _print_begins(found["jobs"])
+    columns = ("job", "alone", "now", "then", "as compute varies")
+    print_table("An iteration of each job then (modelled)", columns, [_time_row(job) for job in found["jobs"]])
     _print_who_pays(found["jobs"])
     print()
     _print_links(found["links"])
@@ -54,9 +56,18 @@ def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
         None if job["priority"] is None else f"{job['priority'] + 1}",
         _level(job),
         *_paths(job["connections"]),
+    )
+
+
+def _time_row(job: dict[str, Any]) -> tuple[object, ...]:
+    low, high = job["planned_range_s"]
+    same = low is not None and high is not None and high <= low * (1 + SAME)
+    return (
+        job["id"],
         _seconds(job["alone_s"]),
         _seconds(job["now_s"]),
         _seconds(job["planned_s"]),
+        None if same else f"{_seconds(low)} to {_seconds(high)}",
     )
 
 
@@ -79,16 +90,19 @@ def _seconds(value: float | None) -> str:
     return "gets nowhere" if value is None else format_seconds(value)
 
 
-def _said_of(job: dict[str, Any]) -> list[str]:
-    """When a job begins, and how far its time moves."""
-    sentences = []
-    if job["offset_s"] or job["period_s"] is not None:
-        held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
-        sentences.append(f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}")
-    low, high = job["planned_range_s"]
-    if low is not None and high is not None and high > low * (1 + 10 * SAME):
-        sentences.append(f"{job['id']} takes {_seconds(low)} to {_seconds(high)} as compute varies")
-    return sentences
+def _print_begins(jobs: list[dict[str, Any]]) -> None:
+    begins = [job for job in jobs if job["offset_s"] or job["period_s"] is not None]
+    sentences = [_begin(job) for job in begins[:MOST_PAYERS]]
+    if len(begins) > MOST_PAYERS:
+        sentences.append(f"{len(begins) - MOST_PAYERS} more begin later; --json has them")
+    print_items(sentences)
+    if sentences:
+        print()
+
+
+def _begin(job: dict[str, Any]) -> str:
+    held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
+    return f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}"
 
 
 def _print_who_pays(jobs: list[dict[str, Any]]) -> None:
@@ -154,13 +168,20 @@ def _print_utilization(found: dict[str, Any]) -> None:
             ),
         ],
     )
+    if any(_is_faster_than_alone(job) for job in found["jobs"]):
+        print_text("Alone a job is on its paths of now, on which its own connections may meet each other.")
     now, then, bound = (rows[name]["flops_per_s"] for name in columns[1:])
     if now:
         gained = f"Work gained: {then / now - 1:+.1%}"
         if found["proved"]:
             print(f"{gained}; no paths and levels do more (proved).")
         elif bound:
-            print(f"{gained}; {1 - then / bound:.1%} below what no paths, levels or offsets can pass.")
+            print(f"{gained}; {max(0.0, 1 - then / bound):.1%} below what no paths, levels or offsets can pass.")
+
+
+def _is_faster_than_alone(job: dict[str, Any]) -> bool:
+    alone, then = job["alone_s"], job["planned_s"]
+    return alone is not None and then is not None and then < alone * (1 - SAME)
 
 
 def _print_more(found: dict[str, Any]) -> None:
@@ -177,7 +198,11 @@ def _print_more(found: dict[str, Any]) -> None:
         print_table("Less work for a smaller worst slowdown", ("work done", "worst slowdown", "of job", "proved"), rows)
     if found["beliefs"]:
         lost = [
-            (f"{belief['error']:.0%}", format_count(belief["flops_per_s"], "FLOP/s"), f"{belief['lost']:.2%}")
+            (
+                f"W, t and periods wrong by {belief['error']:.0%}",
+                format_count(belief["flops_per_s"], "FLOP/s"),
+                f"{belief['lost']:.2%}",
+            )
             for belief in found["beliefs"]
         ]
-        print_table("If W, t and periods are wrong by", ("error", "work done", "lost"), lost)
+        print_table("What wrong beliefs cost", ("belief", "work done", "lost"), lost)

@@ -10,10 +10,14 @@ from planner.contention.contending import contend
 from planner.contention.contention_file import ContentionFile, cluster_row, save_contention
 from planner.contention.deciding import Asked, Decided, decide, read_asked
 from planner.contention.describing import describe
+from planner.contention.emitting.folder import describe_map
+from planner.contention.emitting.priority_map import warnings_of
 from planner.contention.jobs_file import read_jobs
 from planner.contention.pictures import check_timeline, draw_links, save_timeline
 from planner.contention.plan_describing import with_plan
 from planner.contention.plan_rows import contention_rows
+from planner.contention.policies.ours import plays_for
+from planner.contention.settings import PlannedFabric, check_settings, emit_settings, verify_counters, with_map
 from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
 from planner.shared.inputs import load_any_place
 from planner.shared.options.contention import ContentionOptions
@@ -31,11 +35,12 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
     form = None if options.plot is None else picture_format(options.plot, where="contention")
     cluster = load_any_place(options.cluster)
     asked = read_asked(options, cluster)
+    check_settings(options)
     seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
     jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
     found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
-    decided = decide(options, asked, jobs, found, _telling(options))
-    rows = None if decided is None else _rows(decided, asked, cluster)
+    decided = decide(options, asked, jobs, found, _telling(options, len(jobs)))
+    rows = None if decided is None else with_map(_rows(decided, asked, cluster), asked.map)
     said = with_plan(describe(found, len(cluster.slots)), decided, rows)
     if options.timeline is not None:
         save_timeline(options.timeline, found)
@@ -43,12 +48,20 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         write_atomically(options.plot, draw_links(found, form))
     if options.output is not None and rows is not None:
         save_contention(rows, options.output)
+    plan = None
+    if rows is not None:
+        fabric = found.fabric
+        plan = PlannedFabric(file=rows, jobs=jobs, fabric=fabric, map=asked.map, transport=asked.transport)
     return {
         "cluster": cluster.text,
         **said,
         "seeds": options.seeds,
         "jitter": options.jitter,
-        "notes": [*cluster.notes, *seated.notes, *(NO_WORK if decided is None else decided.notes)],
+        "transport": None if plan is None else asked.transport,
+        "map": None if plan is None else describe_map(asked.map),
+        "settings": None if plan is None else emit_settings(options, plan),
+        "verified": None if plan is None else verify_counters(options, plan),
+        "notes": [*cluster.notes, *seated.notes, *(NO_WORK if decided is None else _notes(decided, asked))],
         "timeline": _text(options.timeline),
         "plot": _text(options.plot),
         "output": _text(options.output),
@@ -58,6 +71,11 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
 NO_WORK = (
     "nothing is decided: of some job that shares links nobody said the work of an iteration (flops, model or plan)",
 )
+
+
+def _notes(decided: Decided, asked: Asked) -> list[str]:
+    """What is to be known of a decision, and of the fabric's levels where jobs need any."""
+    return [*decided.notes, *(warnings_of(asked.map) if decided.plan.shares_links else ())]
 
 
 def _rows(decided: Decided, asked: Asked, cluster: Cluster) -> ContentionFile:
@@ -71,14 +89,14 @@ def _rows(decided: Decided, asked: Asked, cluster: Cluster) -> ContentionFile:
     )
 
 
-def _telling(options: ContentionOptions) -> Callable[[int], None] | None:
+def _telling(options: ContentionOptions, jobs: int) -> Callable[[int], None] | None:
     report = options.progress
     if report is None:
         return None
-    tell = report
+    tell, most = report, plays_for(jobs)
 
     def told(count: int) -> None:
-        tell(count, max(count, 1), None, "cases played")
+        tell(min(count, most), most, None, f"{count} cases played")
 
     return told
 

@@ -5,8 +5,9 @@ The same inputs give the same bytes. Seconds, bytes and FLOP; hosts and links by
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -27,6 +28,9 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Each = TypeVar("Each")
+Rows = Annotated[tuple[Each, ...], Field(strict=False)]
+"""What JSON has as an array, and we as a tuple."""
 
 
 class PolicyRow(FileModel):
@@ -52,6 +56,26 @@ class ClusterRow(FileModel):
     routing: Literal["ecmp", "spray", "infiniband", "dimension-order"]
 
 
+Priority = Annotated[int, Field(ge=0, le=7)]
+
+
+class MapLevelRow(FileModel):
+    """A level's queue: the DSCP that leads there (null on InfiniBand), its class inside the fabric, the priority (of
+    InfiniBand the service level) that it is counted under, and whether it is lossless; null where nobody said."""
+
+    dscp: Annotated[int, Field(ge=0, le=63)] | None
+    traffic_class: Priority
+    priority: Priority
+    pfc: bool | None
+
+
+class MapRow(FileModel):
+    """The fabric's levels, the most urgent first, and who said so."""
+
+    source: Text
+    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=8)]
+
+
 class EndRow(FileModel):
     """A NIC of a host, by its number there."""
 
@@ -68,8 +92,8 @@ class PathRow(FileModel):
     source: EndRow = Field(alias="from")
     destination: EndRow = Field(alias="to")
     queue_pair: Natural
-    way: tuple[Name, ...]
-    ports: tuple[Port, ...]
+    way: Rows[Name]
+    ports: Rows[Port]
     hashed: bool
     changed: bool
 
@@ -80,7 +104,7 @@ class JobRow(FileModel):
     slows it. A time of null has no end."""
 
     id: Name
-    hosts: tuple[Name, ...]
+    hosts: Rows[Name]
     devices: Annotated[int, Field(ge=1)]
     flops: NotNegative | None
     intensity_flops_per_s: NotNegative | None
@@ -94,10 +118,10 @@ class JobRow(FileModel):
     alone_s: Positive | None
     now_s: Positive | None
     planned_s: Positive | None
-    range_s: tuple[Positive | None, Positive | None]
-    slowed_by: tuple[Name, ...]
+    range_s: Annotated[tuple[Positive | None, Positive | None], Field(strict=False)]
+    slowed_by: Rows[Name]
     provenance: Literal["modelled"]
-    paths: tuple[PathRow, ...]
+    paths: Rows[PathRow]
 
 
 class LinkJobRow(FileModel):
@@ -114,7 +138,7 @@ class LinkRow(FileModel):
     bandwidth_bytes_per_s: NotNegative
     busy_now: NotNegative
     busy_planned: NotNegative
-    jobs: tuple[LinkJobRow, ...]
+    jobs: Rows[LinkJobRow]
 
 
 class WorkRow(FileModel):
@@ -135,7 +159,7 @@ class UtilizationRow(FileModel):
 
 
 class ContentionFile(FileModel):
-    """The whole file. `levels`: how many the fabric leaves free. `proved`: no paths and
+    """The whole file. `levels`: how many the fabric leaves free, `map` what they are there. `proved`: no paths and
     levels do more work. `unstable`: jobs whose iterations move by more than 5% as compute varies."""
 
     format: Literal["cellplan.contention/1"] = Field(alias="schema")
@@ -143,11 +167,12 @@ class ContentionFile(FileModel):
     policy: PolicyRow
     cluster: ClusterRow
     levels: Annotated[int, Field(ge=1)]
-    jobs: tuple[JobRow, ...]
-    links: tuple[LinkRow, ...]
+    jobs: Rows[JobRow]
+    links: Rows[LinkRow]
     gpu_utilization: UtilizationRow
     proved: bool
-    unstable: tuple[Name, ...]
+    unstable: Rows[Name]
+    map: MapRow | None = None
 
 
 def cluster_row(cluster: Cluster, transport: str) -> ClusterRow:
@@ -205,8 +230,8 @@ def parse_contention(text: str, where: str) -> ContentionFile:
 
 
 def _check(contention: ContentionFile, where: str) -> None:
-    ids = [job.id for job in contention.jobs]
-    twice = next((name for name in ids if ids.count(name) > 1), None)
+    counts = Counter(job.id for job in contention.jobs)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise InputError(where=where, key="jobs", found=f"{twice!r} twice", expected="each job once")
     for number, job in enumerate(contention.jobs):

@@ -15,9 +15,11 @@ from planner.contention.given_plan import decision_of_file
 from planner.contention.jobs_file import PlacedJob
 from planner.contention.planning import Decide, NetworkPlan, plan_network, see_jobs
 from planner.contention.policies.front import fairness_front
+from planner.contention.policies.ours import plays_for
 from planner.contention.policies.records import Decision, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import slowdowns, work_per_s
+from planner.contention.settings import map_of_file
 from planner.contention.viewing import Seen
 from planner.shared.options.contention import ContentionOptions
 from profiles.cluster import Cluster
@@ -27,6 +29,12 @@ from profiles.records import dataclass
 BELIEF_SEEDS = 5
 """So many draws of errors are tried of each size."""
 NAMES_SHOWN = 6
+NO_CHOICE = {
+    "infiniband": "InfiniBand goes by destination and has no source ports",
+    "spray": "the fabric sprays packets over all ways, there are no paths to choose",
+    "dimension-order": "a torus goes by dimension, there are no paths to choose",
+}
+"""By how a fabric routes, why connections have one way alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,9 +90,14 @@ def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
     if options.network_plan is not None:
         given = load_contention(options.network_plan)
         check_cluster(given, cluster, str(options.network_plan))
-    transport = transport_of(cluster) if options.transport == "auto" else options.transport
-    levels = options.levels if given is None else given.levels
-    of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
+    if options.transport != "auto":
+        transport: Transport = options.transport
+    else:
+        transport = transport_of(cluster) if given is None else given.cluster.transport
+    of = None if given is None or options.priority_map is not None else map_of_file(given, options.network_plan)
+    if of is None:
+        levels = options.levels if given is None else given.levels
+        of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
     return Asked(policy=choose_policy(options), given=given, map=of, transport=transport)
 
 
@@ -221,19 +234,23 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     left = sum(seen.left for seen in plan.seen)
     if not plan.now.links:
         return ["nothing to do: no two jobs share a link"]
-    if routing.kind == "infiniband":
-        notes.append("InfiniBand goes by destination and has no source ports: levels alone are decided")
-    elif routing.kind == "spray":
-        notes.append("the fabric sprays packets over all ways: there are no paths to choose, levels alone are decided")
+    if routing.kind in NO_CHOICE:
+        notes.append(NO_CHOICE[routing.kind] + ": levels alone are decided")
     elif hashed:
         notes.append(
             f"which ports lead where is a guess for {hashed} of {connections} connections, by a hash"
             f" ({routing.hash}, seed {routing.seed}) that no vendor publishes; `cellplan network probe` finds it out"
         )
+    if options.seeds > 1:
+        notes.append(
+            f"now is the mean of {options.seeds} hashes; what is decided is for the fabric's own, and played there"
+        )
     if left:
         notes.append(f"{left} connections of jobs with very many keep the paths that hashes give them")
-    if asked.policy.searching is not None and asked.given is None and not plan.decision.proved:
-        notes.append("the search plays a limited number of cases; --policy-option plays=N is how many")
+    searching = asked.policy.searching
+    if searching is not None and asked.given is None and not plan.decision.proved:
+        plays = searching.plays or plays_for(len(plan.decision.order))
+        notes.append(f"the search ends after some {plays} played cases of all jobs; --policy-option plays=N takes N")
     if asked.policy.unlimited and asked.given is None:
         notes.append(f"{options.policy} gives each job a level of its own, as no fabric has them")
     if any(found.job.weight != 1 for found in plan.now.jobs):

@@ -31,11 +31,12 @@ def decision_of_file(
             level above those of the view, an offset for a job without a period.
     """
     rows = {row.id: row for row in given.jobs}
+    places = {row.id: number for number, row in enumerate(given.jobs)}
     _check_jobs(given, jobs, fabric.links.names, where)
     of_job = [rows.get(job.id) for job in jobs]
     decision = Decision(
         paths=tuple(
-            each.contender.now if row is None else _paths(row, each, fabric, where, given.jobs.index(row))
+            each.contender.now if row is None else _paths(row, each, fabric, where, places[row.id])
             for row, each in zip(of_job, seen, strict=True)
         ),
         levels=tuple(job.level if row is None else row.level for job, row in zip(jobs, of_job, strict=True)),

@@ -165,6 +165,8 @@ def _check(job: WrittenJob, where: str, key: str) -> None:
     said = [name for name in ("traffic", "plan", "model") if getattr(job, name) is not None]
     if len(said) != 1:
         expected = "traffic, plan or model, one of them"
+        if not said:
+            expected += f"; `cellplan network measure` says what job {job.id} sends from counters of its NICs"
         raise InputError(where=where, key=key, found=" and ".join(said) or "none", expected=expected)
     if job.degrees and job.model is None:
         raise InputError(where=where, key=f"{key}.degrees", found=f"them beside {said[0]}", expected="model")

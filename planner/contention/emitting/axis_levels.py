@@ -27,14 +27,14 @@ import torch.distributed as dist
 
 JOB = {job}
 TRAFFIC_CLASS = {classes}
-
+{others}
 
 def options(axis):
-    """Return the options of a process group of an axis; KeyError for one that the plan gives no level."""
+    """Return the options of a process group of an axis. {otherwise}"""
     if "NCCL_IB_TC" in os.environ:
         raise RuntimeError("NCCL_IB_TC is set, too: unset it, or do without levels by axis")
     made = dist.ProcessGroupNCCL.Options()
-    made.config.traffic_class = TRAFFIC_CLASS[axis]
+    made.config.traffic_class = {chosen}
     return made
 '''
 
@@ -51,7 +51,14 @@ def axis_levels_snippet(job: PlannedJob, of: PriorityMap, transport: Transport) 
             raise InputError(where=f"job {job.id}", key="axis_levels", found=repr(axis), expected="an axis, such as dp")
         queue = level_of(level, of, job)
         classes[axis] = queue.priority if infiniband else queue.tos
+    own = None if job.level is None else level_of(job.level, of, job)
+    others = "" if own is None else f"OTHER_AXES = {own.priority if infiniband else own.tos}\n"
     return _SNIPPET.format(
+        others=others,
+        otherwise="KeyError for one that the plan gives no level."
+        if own is None
+        else "Other axes have the job's level.",
+        chosen="TRAFFIC_CLASS[axis]" if own is None else "TRAFFIC_CLASS.get(axis, OTHER_AXES)",
         what="service levels of InfiniBand" if infiniband else "four times the DSCP",
         axis=job.axis_levels[0][0],
         job=json.dumps(job.id),

@@ -28,7 +28,8 @@ _Section = dict[str, int]
 
 
 def read_counters(paths: Sequence[Path]) -> Bytes:
-    """Return what was sent between two times: of two files, before and after, or of one that has both, or a table.
+    """Return what was sent between two times: of two files, before and after, or of one that has both, or a table. A
+    path `gpu1=before.txt` is of the host gpu1, where its lines name none.
 
     Raises:
         InputError: a file without such counters, NICs that are in one of the two times alone, a counter that fell, more
@@ -36,18 +37,25 @@ def read_counters(paths: Sequence[Path]) -> Bytes:
     """
     if not 1 <= len(paths) <= 2:
         raise InputError(where="contention", key="--verify", found=f"{len(paths)} files", expected="one or two")
-    texts = [(str(path), read_text(path)) for path in paths]
+    hosts, files = zip(*map(_host_and_file, paths), strict=True)
+    texts = [(str(file), read_text(file)) for file in files]
     if _is_table(texts[0][1]):
         if len(texts) > 1:
             expected = "one: a table says what was sent meanwhile"
             raise InputError(where="contention", key="--verify", found="two files", expected=expected)
         sent = _read_table(*texts[0])
     else:
-        sent = _between([_sections(text, where) for where, text in texts], texts[0][0])
+        sections = [_sections(text, where, host) for host, (where, text) in zip(hosts, texts, strict=True)]
+        sent = _between(sections, texts[0][0])
     if not any(sent.values()):
         expected = "bytes that were sent between the two times"
         raise InputError(where=texts[-1][0], found="counters that stood still", expected=expected)
     return sent
+
+
+def _host_and_file(path: Path) -> tuple[str, Path]:
+    host, named, file = str(path).partition("=")
+    return (host, Path(file)) if named and not path.exists() else ("", path)
 
 
 def _is_table(text: str) -> bool:
@@ -76,20 +84,20 @@ def _priority(word: str, place: str) -> int:
     return int(word)
 
 
-def _sections(text: str, where: str) -> dict[str, list[_Section]]:
+def _sections(text: str, where: str, unnamed: str) -> dict[str, list[_Section]]:
     """Of each host its NICs' counters in the order of the text: a new NIC begins with ethtool's header, or where a
     counter comes again."""
     found: defaultdict[str, list[_Section]] = defaultdict(list)
     for number, line in enumerate(text_lines(text, where=where), start=1):
         header = _HEADER.match(line)
         if header:
-            found[header[1] or ""].append({})
+            found[header[1] or unnamed].append({})
             continue
         counter = _COUNTER.match(line)
         if counter:
             priority = _priority(counter[3], f"{where}, line {number}")
             name = f"{counter[2]}{priority}"
-            own = found[counter[1] or ""]
+            own = found[counter[1] or unnamed]
             if not own or name in own[-1]:
                 own.append({})
             own[-1][name] = int(counter[4])

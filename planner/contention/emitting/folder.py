@@ -23,7 +23,7 @@ from planner.contention.emitting.priority_map import PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
 from planner.contention.emitting.readme import JobFiles, readme_text
 from planner.contention.emitting.source_ports import source_ports_json
-from planner.contention.emitting.transports import Transport
+from planner.contention.emitting.transports import INFINIBAND, Transport
 from profiles.errors import InputError, MachineError
 from profiles.files import write_atomically
 from profiles.records import dataclass
@@ -36,8 +36,7 @@ INDEX = "settings.json"
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What is emitted: the jobs of a plan, on the levels of a map. `addresses` are those of hosts, for TCP; `pairs` are
-    NCCL's queue pairs as they were priced, the best first; `with_map`: files for NICs and switches, too, whose `ports`
-    they are bound to."""
+    NCCL's queue pairs as they were priced, the best first; `with_map`: files for NICs and switches, too."""
 
     jobs: tuple[PlannedJob, ...]
     map: PriorityMap
@@ -45,7 +44,6 @@ class Settings:
     addresses: Mapping[str, Sequence[str]]
     pairs: tuple[PricedPair, ...] = ()
     with_map: bool = False
-    ports: tuple[str, ...] = ()
 
 
 def settings_files(settings: Settings) -> dict[str, str]:
@@ -61,14 +59,14 @@ def settings_files(settings: Settings) -> dict[str, str]:
         rows.append(
             {
                 **_described(job, environment, settings),
-                "folder": f"jobs/{name}",
+                "folder": f"jobs/{name}" if own else None,
                 "files": list(own),
                 "notes": list(notes),
             }
         )
     if settings.with_map and settings.transport in ("roce", "tcp"):
         files["map/mlnx_qos.sh"] = mlnx_qos_commands(settings.map)
-        files["map/sonic_qos.json"] = sonic_tables(settings.map, settings.ports)
+        files["map/sonic_qos.json"] = sonic_tables(settings.map)
     index = {
         "schema": SCHEMA,
         "transport": settings.transport,
@@ -78,9 +76,7 @@ def settings_files(settings: Settings) -> dict[str, str]:
         "jobs": rows,
     }
     files[INDEX] = json.dumps(index, indent=1) + "\n"
-    readme = readme_text(
-        described, settings.map, settings.transport, settings.pairs, with_map="map/mlnx_qos.sh" in files
-    )
+    readme = readme_text(described, settings.map, settings.transport, settings.pairs, with_map=settings.with_map)
     return {"README.md": readme, **files}
 
 
@@ -88,7 +84,12 @@ def describe_map(of: PriorityMap) -> dict[str, Any]:
     """Return a map as JSON has it."""
     rows = [
         [
-            {"dscp": each.dscp, "traffic_class": each.traffic_class, "priority": each.priority, "pfc": each.pfc}
+            {
+                "dscp": each.dscp if of.source != INFINIBAND else None,
+                "traffic_class": each.traffic_class,
+                "priority": each.priority,
+                "pfc": each.pfc,
+            }
             for each in levels
         ]
         for levels in (of.levels, of.reserved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from profiles.records import dataclass
@@ -30,6 +30,17 @@ class MapLevel:
     def tos(self) -> int:
         """The byte of the IP header that has the DSCP, as NCCL_IB_TC and UCX_IB_TRAFFIC_CLASS take it."""
         return 4 * self.dscp
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLevels:
+    """What a text says of a fabric: its queues, the most urgent first, the class of each DSCP, what is to be warned of,
+    and the ports of a switch that it is so for."""
+
+    queues: tuple[MapLevel, ...]
+    class_of_dscp: Mapping[int, int]
+    warnings: tuple[str, ...]
+    ports: tuple[str, ...] = ()
 
 
 def class_dscp(dscps: Collection[int], number: int) -> int:

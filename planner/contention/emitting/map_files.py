@@ -13,8 +13,12 @@ NAME = "CELLPLAN"
 
 def in_order(of: PriorityMap) -> PriorityMap:
     """Return the map with priorities that fall from level to level, as strict classes are served by number: those that
-    the levels have, dealt out anew where they do not fall. Flow control goes with the level."""
-    priorities = sorted((level.priority for level in of.levels), reverse=True)
+    the levels have, and spare ones where two have the same, dealt out anew where they do not fall. Flow control goes
+    with the level."""
+    own = {level.priority for level in of.levels}
+    others = {level.priority for level in of.reserved}
+    spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if number not in own | others]
+    priorities = sorted([*own, *spare[: len(of.levels) - len(own)]], reverse=True)
     levels = (
         replace(level, priority=priority, traffic_class=priority)
         for level, priority in zip(of.levels, priorities, strict=True)
@@ -52,9 +56,9 @@ def mlnx_qos_commands(of: PriorityMap) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sonic_tables(of: PriorityMap, ports: tuple[str, ...] = ()) -> str:
+def sonic_tables(of: PriorityMap) -> str:
     """Return the tables that a SONiC switch takes with `config load FILE`: the map under the name CELLPLAN, queues of
-    levels served strictly, bound to `ports` where they are named. DSCPs of no level go to the class of DSCP 0."""
+    levels served strictly, bound to the map's ports where it has any. DSCPs of no level go to the class of DSCP 0."""
     of = in_order(of)
     classes = {str(number): str(number) for number in range(MOST_LEVELS)}
     by_dscp = {level.dscp: level for level in (*of.reserved, *of.levels)}
@@ -74,7 +78,7 @@ def sonic_tables(of: PriorityMap, ports: tuple[str, ...] = ()) -> str:
     }
     if lossless:
         tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"] = {NAME: {str(number): str(number) for number in lossless}}
-    if ports:
+    if of.ports:
         bound = {
             "dscp_to_tc_map": NAME,
             "tc_to_queue_map": NAME,
@@ -82,9 +86,9 @@ def sonic_tables(of: PriorityMap, ports: tuple[str, ...] = ()) -> str:
             "pfc_to_queue_map": NAME,
             **({"pfc_to_pg_map": NAME, "pfc_enable": ",".join(map(str, lossless))} if lossless else {}),
         }
-        tables["PORT_QOS_MAP"] = dict.fromkeys(ports, bound)
+        tables["PORT_QOS_MAP"] = dict.fromkeys(of.ports, bound)
         tables["QUEUE"] = {
-            f"{port}|{level.priority}": {"scheduler": strict} for port in ports for level in of.levels[::-1]
+            f"{port}|{level.priority}": {"scheduler": strict} for port in of.ports for level in of.levels[::-1]
         }
     return json.dumps(tables, indent=4) + "\n"
 

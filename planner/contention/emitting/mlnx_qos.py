@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from planner.contention.emitting.levels import MOST_LEVELS, MapLevel, Service, class_dscp
+from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel, Service, class_dscp
 from profiles.errors import InputError
 from profiles.files import text_lines
 from profiles.records import dataclass
@@ -43,9 +43,9 @@ def is_mlnx_qos(text: str) -> bool:
     return _TRUST.search(text) is not None or "dscp2prio mapping:" in text
 
 
-def read_mlnx_qos(text: str, *, where: str) -> tuple[list[MapLevel], dict[int, int], list[str]]:
-    """Return the queues, the most urgent first, the class of each DSCP, and what is to be warned of: a global traffic
-    class (lines of /sys/class/infiniband/*/tc/1/traffic_class may stand in the text), NICs that differ.
+def read_mlnx_qos(text: str, *, where: str) -> FoundLevels:
+    """Return what a NIC has. Warned of are a global traffic class (lines of /sys/class/infiniband/*/tc/1/traffic_class
+    may stand in the text) and NICs that differ.
 
     Raise InputError for a NIC that does not trust DSCP, a DSCP twice, numbers that there are not, and a text cut short.
     """
@@ -68,7 +68,8 @@ def read_mlnx_qos(text: str, *, where: str) -> tuple[list[MapLevel], dict[int, i
         warnings.append(
             f"{where}: NIC {', '.join(differing)} of the file is set otherwise than the first, which counts"
         )
-    return *_queues(first), warnings
+    queues, classes = _queues(first)
+    return FoundLevels(queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings))
 
 
 def _global_class(device: str | None, tclass: int) -> str:

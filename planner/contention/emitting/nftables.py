@@ -60,7 +60,7 @@ def nftables_file(
         return NftablesFile(text=None)
     dscp, notes = level_of(level, of, job).dscp, []
     if job.axis_levels:
-        notes.append(f"TCP has one level for the whole job: {level}, the least urgent of its axes'")
+        notes.append(f"TCP has one level for the whole job, {level}: its axes are not told apart")
     beside = [other for other in jobs if other is not job and set(other.hosts) & set(job.hosts)]
     apart = [other.id for other in beside if other.last_level not in (None, level)]
     if apart:

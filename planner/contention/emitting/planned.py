@@ -35,7 +35,8 @@ class PlannedConnection:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
-    """A job of a plan. `level` None: it shares no link and needs none, unless `axis_levels` give each axis its own."""
+    """A job of a plan. `level` None: it shares no link and needs none. Transfers of axes that `axis_levels` name have
+    those in place of it."""
 
     id: str
     hosts: tuple[str, ...]
@@ -45,9 +46,9 @@ class PlannedJob:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The levels that it uses, each once, the most urgent first."""
+        """The levels that it has, each once, the most urgent first."""
         own = () if self.level is None else (self.level,)
-        return tuple(sorted({level for _, level in self.axis_levels} or set(own)))
+        return tuple(sorted({level for _, level in self.axis_levels} | set(own)))
 
     @property
     def last_level(self) -> int | None:

@@ -6,10 +6,10 @@ switch (`config_db.json`); where no map is named, `default_map` assumes one and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from planner.contention.emitting.levels import MOST_LEVELS, MapLevel
+from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel
 from planner.contention.emitting.mlnx_qos import is_mlnx_qos, read_mlnx_qos
 from planner.contention.emitting.sonic import read_sonic
 from profiles.errors import InputError
@@ -24,12 +24,13 @@ MLNX_QOS, SONIC, ASSUMED = "mlnx_qos", "SONiC", "assumed"
 @dataclass(frozen=True, kw_only=True)
 class PriorityMap:
     """The levels that jobs may have, the most urgent first, and those kept for others. `warnings` are of the fabric as
-    it was found; `warnings_of` are of a map's choice of levels."""
+    it was found; `warnings_of` are of a map's choice of levels. `ports` are those of the switch that it is of."""
 
     source: str
     levels: tuple[MapLevel, ...]
     reserved: tuple[MapLevel, ...] = ()
     warnings: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
 
     @property
     def assumed(self) -> bool:
@@ -49,9 +50,9 @@ def read_priority_map(path: str | Path, *, reserved: Collection[int] | None = No
     """
     where, text = str(path), read_text(path)
     if text.lstrip()[:1] in ("{", "["):
-        return _sorted_out(*read_sonic(text, where=where), source=SONIC, reserved=reserved, where=where)
+        return _sorted_out(read_sonic(text, where=where), source=SONIC, reserved=reserved, where=where)
     if is_mlnx_qos(text):
-        return _sorted_out(*read_mlnx_qos(text, where=where), source=MLNX_QOS, reserved=reserved, where=where)
+        return _sorted_out(read_mlnx_qos(text, where=where), source=MLNX_QOS, reserved=reserved, where=where)
     expected = "output of mlnx_qos -i INTERFACE (`Priority trust state: ...`), or SONiC's config_db.json"
     raise InputError(where=where, found="neither", expected=expected)
 
@@ -109,15 +110,14 @@ def _assumed(priority: int) -> MapLevel:
 
 
 def _sorted_out(
-    queues: Sequence[MapLevel],
-    class_of_dscp: Mapping[int, int],
-    warnings: Sequence[str],
+    found: FoundLevels,
     *,
     source: str,
     reserved: Collection[int] | None,
     where: str,
 ) -> PriorityMap:
     """The queues, the most urgent first, less those that are kept for others."""
+    queues, class_of_dscp = found.queues, found.class_of_dscp
     there = {level.traffic_class for level in queues}
     if reserved is None:
         unmarked = class_of_dscp.get(0)
@@ -130,10 +130,10 @@ def _sorted_out(
             raise InputError(where="contention", key="--reserved", found=_listed(unknown), expected=expected)
     free = tuple(level for level in queues if level.traffic_class not in kept)
     if not free:
-        found = f"all of them: {_listed(sorted(kept))}" if kept else "no queue that a DSCP leads to"
-        raise InputError(where=where, key="reserved", found=found, expected="at least one traffic class left for jobs")
+        said = f"all of them: {_listed(sorted(kept))}" if kept else "no queue that a DSCP leads to"
+        raise InputError(where=where, key="reserved", found=said, expected="at least one traffic class left for jobs")
     others = tuple(level for level in queues if level.traffic_class in kept)
-    return PriorityMap(source=source, levels=free, reserved=others, warnings=tuple(warnings))
+    return PriorityMap(source=source, levels=free, reserved=others, warnings=found.warnings, ports=found.ports)
 
 
 def _levels(numbers: Sequence[int]) -> str:

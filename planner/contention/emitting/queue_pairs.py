@@ -22,11 +22,12 @@ from profiles.records import dataclass, replace
 
 COUNTS = (1, 2, 4, 8)
 """Queue pairs for a connection that are tried. Beyond 8, NICs' memory of them begins to cost what ways gain."""
+PAIRS = tuple((count, split) for count in COUNTS for split in ((False, True) if count > 1 else (False,)))
 SEEDS = 3
+MOST_EVENTS = 30_000
+"""Of jobs that links join; a rate that is not steady by then is taken as it is, as policies' rehearsals do."""
 FEW = 8
 """So many jobs have been played before compiled code is loaded."""
-MODEL: Model = "flow"
-"""Every connection by itself, and those queue pairs together that a message is cut up among."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,53 +54,49 @@ def price_queue_pairs(
     planned: Sequence[PlannedJob],
     fabric: Fabric,
     *,
+    model: Model = "collective",
     seeds: int = SEEDS,
-    jitter: float = 0.01,
 ) -> tuple[PricedPair, ...]:
     """Return every pair of settings for all jobs together, at the planned levels and with ports as stock NCCL has them,
-    the best first; of equal ones that of fewer queue pairs, messages whole.
+    the best first; of equal ones that of fewer queue pairs, messages whole. Where all flows of a collective wait for
+    each other (`model`), it makes no difference whether messages are cut up: such pairs are played once.
 
     Raise NoWayError for nodes that no way joins.
     """
     by_id = {job.id: job for job in planned}
-    pairs = [(count, split) for count in COUNTS for split in ((False, True) if count > 1 else (False,))]
-    priced = []
-    for count, split in pairs:
+    priced: list[PricedPair] = []
+    for count, split in PAIRS:
+        if split and model == "collective":
+            priced.append(replace(priced[-1], split_data=True))
+            continue
         shares = []
         for seed in range(seeds):
             routing = replace(fabric.routing, seed=fabric.routing.seed + seed)
             here = replace(fabric, routing=routing, nccl=Nccl(queue_pairs=count, split_data=split))
-            packed = [pack(_playing(job, by_id.get(job.id), here, number)) for number, job in enumerate(jobs)]
-            shares.append(_work_share(jobs, packed, here, seed=seed, jitter=jitter))
-        priced.append(
-            PricedPair(
-                queue_pairs=count,
-                split_data=split,
-                work_share=float(np.mean(shares)),
-                range=(min(shares), max(shares)),
-            )
-        )
+            packed = [pack(_playing(job, by_id.get(job.id), here, number, model)) for number, job in enumerate(jobs)]
+            shares.append(_work_share(jobs, packed, here))
+        spread = (min(shares), max(shares))
+        mean = float(np.mean(shares))
+        priced.append(PricedPair(queue_pairs=count, split_data=split, work_share=mean, range=spread))
     return tuple(sorted(priced, key=lambda each: (-round(each.work_share, 6), each.queue_pairs, each.split_data)))
 
 
-def _playing(job: SeatedJob, planned: PlannedJob | None, fabric: Fabric, number: int) -> Playing:
+def _playing(job: SeatedJob, planned: PlannedJob | None, fabric: Fabric, number: int, model: Model) -> Playing:
     own: Mapping[str, int] = dict(planned.axis_levels) if planned else {}
     last = planned.last_level if planned else None
 
     def transfer(exchange: Exchange, connections: int) -> Transfer:
-        made = transfer_of(exchange, job.seats, fabric, model=MODEL, seed=connection_seed(number, connections))
+        made = transfer_of(exchange, job.seats, fabric, model=model, seed=connection_seed(number, connections))
         return replace(made, level=own.get(exchange.axis))
 
     return Playing(steps=steps_of(job.traffic, transfer), level=last or 0, weight=job.weight)
 
 
-def _work_share(
-    jobs: Sequence[SeatedJob], packed: Sequence[Packed], fabric: Fabric, *, seed: int, jitter: float
-) -> float:
+def _work_share(jobs: Sequence[SeatedJob], packed: Sequence[Packed], fabric: Fabric) -> float:
     """Work done a second of what it is without others (Crux, eq. 1); where nobody says a job's work, its compute on its
     devices."""
     compiled = None if len(jobs) > FEW else False
-    settings = Settings(jitter=jitter, seed=seed, compiled=compiled)
+    settings = Settings(jitter=0.0, compiled=compiled, most_events=MOST_EVENTS)
     played = play(packed, fabric.links.bytes_per_s, settings=settings, names=[job.id for job in jobs])
     work = [job.flops for job in jobs if job.flops is not None]
     if len(work) < len(jobs):

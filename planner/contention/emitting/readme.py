@@ -49,15 +49,18 @@ def readme_text(
     lines += ["", "## Files", ""]
     used = {file for job in jobs for file in job.files}
     lines += [f"- `jobs/JOB/{file}`: {what}" for file, what in WHAT.items() if file in used]
-    if with_map:
+    if with_map and transport in ("roce", "tcp"):
         lines.append(
             "- `map/mlnx_qos.sh`: the map for the mlx5 NICs of hosts; `map/sonic_qos.json`: for SONiC switches"
         )
-        lines.append("  (`config load`), bound to no port where none is known")
-    lines += ["- `settings.json`: all of it for programs", "", "## Jobs", ""]
+        lines.append(f"  (`config load`), bound to {len(of.ports) or 'no'} ports")
+    elif with_map:
+        lines.append(f"- no map: {_network(transport)} has none of DSCPs")
+    lines += ["- `contention.json`: the plan; `settings.json`: all of this for programs", "", "## Jobs", ""]
     lines += ["| job | hosts | level | folder |", "|---|---|---|---|"]
     for job in jobs:
-        lines.append(f"| {_cell(job.job.id)} | {len(job.job.hosts)} | {_level(job.job)} | `{job.folder}` |")
+        where = f"`{job.folder}`" if job.files else "nothing to set"
+        lines.append(f"| {_cell(job.job.id)} | {len(job.job.hosts)} | {_level(job.job)} | {where} |")
     lines += ["", *_notes(jobs)]
     if pairs:
         lines += [
@@ -79,7 +82,8 @@ def readme_text(
 def _levels(of: PriorityMap, transport: Transport) -> list[str]:
     ethernet = transport in ("roce", "tcp")
     head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level")
-    lines = [f"## Levels ({of.source}, {_network(transport)})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    source = f"; {of.source}" if ethernet else ""
+    lines = [f"## Levels ({_network(transport)}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for number, level in enumerate(of.levels):
         pfc = {True: "yes", False: "no", None: "not said"}[level.pfc]
         row = (number, level.dscp, level.traffic_class, level.priority, pfc) if ethernet else (number, level.priority)

@@ -13,12 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from planner.contention.emitting.levels import MOST_LEVELS, MapLevel, Service, class_dscp
+from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel, Service, class_dscp
 from profiles.errors import InputError
 from profiles.files import parse_json
 from profiles.records import dataclass
 
-GLOBAL = "global"
+GLOBAL, ALL = "global", "all ports"
 EXPECTED = "SONiC's config_db.json, with DSCP_TO_TC_MAP and PORT_QOS_MAP"
 
 
@@ -33,8 +33,8 @@ class _Binding:
     services: tuple[tuple[int, Service], ...]
 
 
-def read_sonic(text: str, *, where: str) -> tuple[list[MapLevel], dict[int, int], list[str]]:
-    """Return the queues of most ports, the most urgent first, the class of each DSCP, and which ports differ.
+def read_sonic(text: str, *, where: str) -> FoundLevels:
+    """Return what most ports of a switch have. Warned of are ports that differ.
 
     Raise InputError for what is no such file, a map that is named and not there, one DSCP twice (two keys `26`), and
     numbers that there are not.
@@ -49,7 +49,9 @@ def read_sonic(text: str, *, where: str) -> tuple[list[MapLevel], dict[int, int]
     if differing:
         shown = ", ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
         warnings.append(f"{where}: {shown} are set otherwise than most ports, which count")
-    return *_queues(tables, chosen, where), warnings
+    queues, classes = _queues(tables, chosen, where)
+    ports = tuple(port for port, binding in bindings.items() if binding == chosen and port not in (ALL, GLOBAL))
+    return FoundLevels(queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings), ports=ports)
 
 
 def _bindings(tables: Mapping[str, Any], where: str) -> Iterator[tuple[str, _Binding]]:
@@ -65,7 +67,7 @@ def _bindings(tables: Mapping[str, Any], where: str) -> Iterator[tuple[str, _Bin
         for port in key.split(","):
             yield port, _binding(own, services.get(port, ()), f"PORT_QOS_MAP.{key}", where)
     if not ports:
-        yield "all", _binding({}, services.get("", ()), "PORT_QOS_MAP", where)
+        yield ALL, _binding({}, services.get("", ()), "PORT_QOS_MAP", where)
 
 
 def _binding(own: Mapping[str, Any], services: tuple[tuple[int, Service], ...], key: str, where: str) -> _Binding:

@@ -20,6 +20,8 @@ from profiles.records import dataclass
 
 TOLERANCE = 0.05
 """Shares that are no further apart agree: acknowledgements, control and other jobs' starts take some percent."""
+LEAST = 0.005
+"""A planned share of so much is looked for even within the tolerance."""
 
 Verdict = Literal["as planned", "missing", "less", "more", "not planned"]
 
@@ -38,10 +40,10 @@ class PriorityShare:
     @property
     def verdict(self) -> Verdict:
         """How they compare."""
+        if self.planned >= LEAST and self.counted <= self.planned / 10:
+            return "missing"
         if abs(self.planned - self.counted) <= TOLERANCE:
             return "as planned"
-        if self.counted <= self.planned / 10:
-            return "missing"
         if self.planned == 0:
             return "not planned"
         return "less" if self.counted < self.planned else "more"

@@ -8,18 +8,18 @@ Any schedule has such x and y in the mean over a long time, so that none does mo
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
+from planner.contention.policies.compression.solving import linear_programmes
 from planner.contention.policies.loads import bytes_by_connection
 from planner.contention.policies.records import Path, View
 
 
 def bound_flops_per_s(view: View) -> float:
-    """Return the bound, FLOP/s of all jobs. Raise ArithmeticError where the solver fails."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
+    """Return the bound, FLOP/s of all jobs. Raise ArithmeticError where the solver fails, InputError without scipy."""
+    linprog, csr_array = linear_programmes()
     jobs = len(view.jobs)
     if jobs == 0:
         return 0.0
@@ -48,7 +48,7 @@ def bound_flops_per_s(view: View) -> float:
     if not entries:
         return float(worth.sum())
 
-    def matrix(cells: list[tuple[int, int, float]], height: int) -> csr_array:
+    def matrix(cells: list[tuple[int, int, float]], height: int) -> Any:
         at, column, value = zip(*cells, strict=True)
         return csr_array((value, (at, column)), shape=(height, columns))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import Best
-from planner.contention.policies.keeping import changed_jobs, is_changed, restored, with_paths
+from planner.contention.policies.keeping import changed_jobs, is_changed, relabelled, restored, with_paths
 from planner.contention.policies.levelling import needed_levels
 from planner.contention.policies.records import Decision, NetworkPolicy, View
 from planner.contention.policies.refusing import refusal
@@ -59,6 +59,8 @@ class Constrained:
         rehearsals = Rehearsals(view)
         fixed = [n for n, job in enumerate(view.jobs) if not job.may_change]
         asked = self._asked(view, fixed)
+        if self.change_s > 0 or self.change_at_most is not None:
+            asked = relabelled(view, asked)
         decision = restored(view, asked, fixed)
         if self.change_s > 0 or self._too_many(view, decision):
             decision = self._bounded(rehearsals, decision)

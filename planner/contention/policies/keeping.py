@@ -43,6 +43,42 @@ def restored(view: View, decision: Decision, jobs: Collection[int]) -> Decision:
     )
 
 
+def relabelled(view: View, decision: Decision) -> Decision:
+    """Return the decision with other numbers for its levels, in the same order, so that as many jobs as can be have the
+    level of now; of such numbers those nearest to the decision's own."""
+    used = sorted({level for level in _levels_of(decision) if level is not None})
+    if not used or view.levels is None:
+        return decision
+    fits = {level: [0] * view.levels for level in used}
+    for job, level in zip(view.jobs, decision.levels, strict=True):
+        if level is not None and job.own_level < view.levels:
+            fits[level][job.own_level] += 1
+    # best[i][n]: of the first i levels, numbered below n: how many fit, how far the numbers are off, the numbers.
+    best: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())] * (view.levels + 1)
+    for place, level in enumerate(used):
+        following: list[tuple[int, int, tuple[int, ...]]] = [(-1, 0, ())] * (view.levels + 1)
+        for number in range(place, view.levels):
+            before = best[number]
+            if before[0] >= 0:
+                tried = before[0] + fits[level][number], before[1] - abs(number - level), (*before[2], number)
+                following[number + 1] = max(following[number], tried)
+            else:
+                following[number + 1] = following[number]
+        best = following
+    if best[-1][0] < 0:
+        return decision
+    numbers = dict(zip(used, best[-1][2], strict=True))
+    return replace(
+        decision,
+        levels=tuple(None if level is None else numbers[level] for level in decision.levels),
+        axis_levels=tuple(tuple((axis, numbers[level]) for axis, level in its) for its in decision.axis_levels),
+    )
+
+
+def _levels_of(decision: Decision) -> list[int | None]:
+    return [*decision.levels, *(level for its in decision.axis_levels for _, level in its)]
+
+
 def with_paths(view: View, paths: Paths) -> View:
     """Return the view in which each connection has the chosen path alone. Decisions on it have choice 0 throughout:
     `replace(decision, paths=paths)` is theirs on `view`."""

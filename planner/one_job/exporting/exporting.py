@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,27 +23,40 @@ from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import parse_json, write_atomically
 
+Variables = tuple[tuple[str, str], ...]
+JobEnvironmentOf = Callable[[Plan], tuple[Variables, tuple[str, ...]]]
+
+WITH_ENVIRONMENT = ("slurm", "kubernetes", "ray")
+"""Managers whose jobs are written with an environment."""
+
 
 def list_formats() -> list[dict[str, str]]:
     """The formats, each with a line about it."""
     return [{"format": name, "summary": summary} for name, summary in FORMATS.items()]
 
 
-def export_plan(options: ExportOptions) -> dict[str, Any]:
-    """As `planner.api.export`."""
+def export_plan(options: ExportOptions, environment: JobEnvironmentOf | None = None) -> dict[str, Any]:
+    """As `planner.api.export`. `environment` returns the variables of every rank of a plan, and notes on them."""
     load_exporter(options.to)  # a format that is none is said before the file is read
-    return export_loaded(load_plan(options.plan), options)
+    if options.network is not None and options.to not in WITH_ENVIRONMENT:
+        expected = f"a manager whose jobs have an environment: {', '.join(WITH_ENVIRONMENT)}"
+        raise options.wrong("network", found=f"--to {options.to}", expected=expected)
+    plan = load_plan(options.plan)
+    return export_loaded(plan, options, *(environment(plan) if environment else ((), ())))
 
 
-def export_loaded(plan: Plan, options: ExportOptions) -> dict[str, Any]:
-    """Return and write as `planner.api.export` the plan that was read from `options.plan`, or has that name."""
+def export_loaded(
+    plan: Plan, options: ExportOptions, environment: Variables = (), notes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return and write as `planner.api.export` the plan that was read from `options.plan`, or has that name, with these
+    variables in the environment of every rank and notes on them."""
     exporter = load_exporter(options.to)
     if options.nearest and options.to not in TOOLS:
         expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
         raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)
     _check(plan, options)
     orders = order_costs(plan, options) if options.to in MANAGERS else None
-    context = ExportContext(script=options.script, code=options.user_code, orders=orders)
+    context = ExportContext(script=options.script, code=options.user_code, orders=orders, environment=environment)
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:
@@ -57,7 +71,7 @@ def export_loaded(plan: Plan, options: ExportOptions) -> dict[str, Any]:
         export = _with_note(search.nearest, refusal, search)
     if options.output is not None:
         write_export(export, options.output)
-    return {"format": options.to, "files": [asdict(file) for file in export.files], "notes": list(export.notes)}
+    return {"format": options.to, "files": [asdict(file) for file in export.files], "notes": [*export.notes, *notes]}
 
 
 def _check(plan: Plan, options: ExportOptions) -> None:

@@ -149,6 +149,7 @@ def _replicated_job(
         "MASTER_PORT": str(MASTER_PORT),
         "WORLD_SIZE": str(layout.world_size),
         **worker_variables,
+        **dict(context.environment),
     }
     pod = {
         "restartPolicy": "Never",

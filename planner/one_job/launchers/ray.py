@@ -29,6 +29,12 @@ TOOL = "ray"
 ANY_SHARE = 0.001
 """Of the resource accelerator_type:NAME, of which a node has one: enough to be put on such a node."""
 
+_ENVIRONMENT = """\
+# The job's level on the network, in the environment of every rank.
+ENVIRONMENT = {variables}
+"""
+_UPDATE = "        os.environ.update(ENVIRONMENT)\n"
+
 _SCRIPT = '''\
 """{title}
 
@@ -53,7 +59,7 @@ BUNDLES = [
 # The bundle of each rank, and the stage that it works on.
 RANK_TO_BUNDLE = {ranks}
 RANK_TO_STAGE = {stages}
-
+{environment}
 
 @ray.remote(num_cpus=1, num_gpus=1, max_restarts=0)
 class Worker:
@@ -73,7 +79,7 @@ class Worker:
             MASTER_ADDR=address,
             MASTER_PORT=str(port),
         )
-        sys.argv = [SCRIPT, *arguments]
+{update}        sys.argv = [SCRIPT, *arguments]
         runpy.run_path(SCRIPT, run_name="__main__")
 
 
@@ -119,6 +125,8 @@ def export_ray(plan: Plan, context: ExportContext) -> Export:
         ranks=_list([node for node, _ in layout.places]),
         stages=_list([stage_of[rank] for rank in range(layout.world_size)]),
         name=json.dumps(name),
+        environment=_ENVIRONMENT.format(variables=json.dumps(dict(context.environment))) if context.environment else "",
+        update=_UPDATE if context.environment else "",
     )
     return Export(files=(ExportFile(name=file, text=text),), notes=_notes(plan, context, layout))
 

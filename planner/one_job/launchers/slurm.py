@@ -91,7 +91,7 @@ def export_slurm(plan: Plan, context: ExportContext) -> Export:
         "set -euo pipefail",
         "",
     ]
-    text = "\n".join([*lines, *_hosts(layout, hosts), *launch]) + "\n"
+    text = "\n".join([*lines, *_hosts(layout, hosts), *_environment(context), *launch]) + "\n"
     return Export(files=(ExportFile(name=f"{name}.sbatch", text=text),), notes=_notes(plan, context, layout, hosts))
 
 
@@ -132,6 +132,12 @@ def _reservation(name: str, hosts: Sequence[str] | None) -> list[str]:
         f"#     Nodes={host_list(by_name(hosts))}",
         f"##SBATCH --reservation={name}",
     ]
+
+
+def _environment(context: ExportContext) -> list[str]:
+    """Variables of every rank; srun hands them on."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in context.environment]
+    return ["# The job's level on the network.", *lines, ""] if lines else []
 
 
 def _hosts(layout: Layout, hosts: Sequence[str] | None) -> list[str]:

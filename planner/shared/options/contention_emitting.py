@@ -24,7 +24,7 @@ CLASSES = Values(
     expected="traffic classes from 0 to 7 with commas between, or none",
     read=_read_classes,
     holds=lambda classes: all(0 <= number < MOST_CLASSES for number in classes),
-    schema={"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
+    schema={"items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
 )
 
 
@@ -63,12 +63,15 @@ class ContentionEmittingOptions(TopologyOptions):
         Path | None,
         Option("addresses of hosts for TCP, as /etc/hosts has them (default: the cluster file's)", group="settings"),
     ] = None
+    queue_pairs: Annotated[
+        bool, Option("play how many queue pairs stock NCCL had best (default: yes)", group="settings")
+    ] = True
     verify: Annotated[
         tuple[Path, ...],
         Option(
-            "hold counters against the plan: ethtool -S of NICs before and after (two files, or one that has both), or"
-            " a CSV of host, priority, bytes",
-            "COUNTERS",
+            "hold counters against the plan: ethtool -S of NICs of HOST before and after (two files, or one that has"
+            " both), or a CSV of host, priority, bytes",
+            "[HOST=]FILE",
             repeated=True,
             group="settings",
         ),

@@ -64,11 +64,24 @@ class ExportOptions(CodeOfFileOptions):
     to: Annotated[str, Option("the tool (`--list` shows all)", "FORMAT")]
     script: Annotated[str | None, Option("the training script that the launcher is to start", "FILE")] = None
     nearest: Annotated[bool, Option("where the tool cannot run the plan, export the nearest that it can")] = False
+    network: Annotated[
+        Path | None,
+        Option("the job's level on its network, as cellplan contention -o writes it: for slurm, kubernetes and ray"),
+    ] = None
+    job: Annotated[
+        str | None, Option("its id in that file (default: the one job, or the one on the plan's hosts)", "ID")
+    ] = None
     output: Annotated[
         Path | None,
         Option("the file to write, or a folder (where there are several)", "PATH", short="-o", writes="folder"),
     ] = None
     store: StoreIfAny = None
+
+    def check(self) -> None:
+        """Raise InputError for a job without the file that has it."""
+        super().check()
+        if self.job is not None and self.network is None:
+            raise self.wrong("job", found=self.job, expected="--network FILE, whose job it is")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from math import floor
 import numpy as np
 
 from planner.contention.policies.compression.dag import ContentionDag, is_valid
+from planner.contention.policies.compression.solving import linear_programmes
 
 
 def exact_levels(dag: ContentionDag, levels: int) -> tuple[int, ...]:
@@ -30,9 +31,7 @@ def exact_levels(dag: ContentionDag, levels: int) -> tuple[int, ...]:
 
 def _relaxed(dag: ContentionDag, levels: int) -> list[float]:
     """The programme's solution, as HiGHS's simplex finds it: the levels first, then what is cut of each edge."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
+    linprog, csr_array = linear_programmes()
     edges = len(dag.edges)
     first, second = (np.array([edge[side] for edge in dag.edges], dtype=np.int64) for side in (0, 1))
     weights = np.array([edge[2] for edge in dag.edges])

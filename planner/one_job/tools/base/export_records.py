@@ -36,12 +36,13 @@ class OrderCosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportContext:
     """What the plan itself does not say: the training script that the launcher is to start (None: the tool's own, or a
-    placeholder that a note names), what of the user's own code it may run, and what an iteration takes where a manager
-    orders the nodes otherwise (None: that was not priced)."""
+    placeholder that a note names), what of the user's own code it may run, what an iteration takes where a manager
+    orders the nodes otherwise (None: that was not priced), and variables that every rank has in its environment."""
 
     script: str | None = None
     code: UserCode = NO_CODE
     orders: OrderCosts | None = None
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 class CannotExpress(Exception):  # noqa: N818  it is a result that has no file, not an error of anybody

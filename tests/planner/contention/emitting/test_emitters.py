@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from planner.contention import emitting
 from planner.contention.emitting.addresses import read_addresses
 from planner.contention.emitting.axis_levels import axis_levels_snippet
 from planner.contention.emitting.environment import environment_of
@@ -28,6 +30,8 @@ from planner.contention.emitting.source_ports import source_ports_json
 from planner.contention.emitting.transports import service_levels, transport_of
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
+from profiles.records import replace
+from tests.imports import names_imported
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 NIC = read_priority_map(DATA / "mlnx_qos.txt")
@@ -113,6 +117,9 @@ def test_levels_by_axis_are_options_of_process_groups(monkeypatch: pytest.Monkey
     monkeypatch.setenv("NCCL_IB_TC", "96")
     with pytest.raises(RuntimeError, match="NCCL_IB_TC"):
         options("ep")
+    monkeypatch.delenv("NCCL_IB_TC")
+    own = _options_of(axis_levels_snippet(replace(MOE, level=1), NIC, "roce") or "", monkeypatch)
+    assert [own(axis).config.traffic_class for axis in ("ep", "dp", "tp")] == [160, 96, 128]
     lanes = axis_levels_snippet(MOE, service_levels(3), "infiniband")
     assert lanes is not None
     assert '"dp": 0, "ep": 2' in lanes
@@ -186,7 +193,7 @@ def test_jobs_of_two_levels_on_one_host_are_not_told_apart_by_addresses() -> Non
 def test_tcp_has_the_least_urgent_level_of_axes_and_none_of_a_job_without() -> None:
     made = nftables_file(MOE, [MOE], NIC, {}, file="dscp.nft")
     assert "ip dscp set 24" in (made.text or "")
-    assert "the least urgent of its axes'" in made.notes[0]
+    assert "its axes are not told apart" in made.notes[0]
     assert nftables_file(LONE, [LONE], NIC, {}, file="dscp.nft").text is None
     assert table_name(PlannedJob(id='x"; flush ruleset #', hosts=())) == "cellplan_x___flush_ruleset__"
 
@@ -221,7 +228,7 @@ def test_commands_for_nics_give_back_the_map(tmp_path: Path) -> None:
 
 def test_tables_for_switches_are_read_back_as_the_same_levels(tmp_path: Path) -> None:
     path = tmp_path / "sonic_qos.json"
-    path.write_text(sonic_tables(NIC, ("Ethernet0", "Ethernet4")), encoding="utf-8")
+    path.write_text(sonic_tables(replace(NIC, ports=("Ethernet0", "Ethernet4"))), encoding="utf-8")
     again = read_priority_map(path, reserved=(6, 7))
     assert [(level.dscp, level.priority, level.pfc) for level in again.levels] == [
         (level.dscp, level.priority, level.pfc) for level in NIC.levels
@@ -272,6 +279,7 @@ def test_a_folder_has_a_part_for_each_job_and_says_what_is_what() -> None:
     assert [job["dscp"] for job in index["jobs"]] == [40, 24, None, None]
     assert index["queue_pairs"][0]["certain"] is False
     assert "| moe | 2 | dp 2, ep 0 | `jobs/moe` |" in files["README.md"]
+    assert "| lone | 1 | none | nothing to set |" in files["README.md"]
     assert "has no PFC" in files["README.md"]
     assert settings_files(_settings(pairs=PAIRS, with_map=True)) == files
 
@@ -396,3 +404,48 @@ def test_an_assumed_map_is_one() -> None:
     files = settings_files(_settings(map=default_map(3)))
     assert "no map of the fabric was named" in files["README.md"]
     assert isinstance(default_map(3), PriorityMap)
+
+
+def test_tables_are_bound_to_the_ports_of_the_switch_that_was_read() -> None:
+    tables = json.loads(sonic_tables(read_priority_map(DATA / "config_db.json")))
+    assert list(tables["PORT_QOS_MAP"]) == ["Ethernet0", "Ethernet4", "Ethernet8", "Ethernet12"]
+    assert tables["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4,5"
+    assert tables["QUEUE"]["Ethernet4|5"] == {"scheduler": "CELLPLAN.strict"}
+
+
+HOSTILE = ["../../etc/passwd", "$(touch x)`id`", "a'b\"c;\\", "# {comment} | * }", "-rf", "\u0663\u202eevil", "a" * 300]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_of_jobs_are_data_in_every_file(name: str, tmp_path: Path) -> None:
+    job = PlannedJob(id=name, hosts=("gpu1", "gpu2"), level=0, axis_levels=(("dp", 1),), connections=(_connection(),))
+    files = settings_files(_settings(jobs=(job, replace(job, axis_levels=())), pairs=PAIRS, with_map=True))
+    files |= settings_files(_settings(jobs=(job,), transport="tcp"))
+    write_folder(tmp_path / "out", files)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    for path in (tmp_path / "out").rglob("*.py"):
+        assert ast.literal_eval(path.read_text(encoding="utf-8").split("JOB = ")[1].split("\n")[0]) == name
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    for path in (tmp_path / "out").rglob("*.sh"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert not any(name in line for line in lines if not line.startswith("#"))
+    (rules,) = (tmp_path / "out").rglob("*.nft")
+    _parses(rules.read_text(encoding="utf-8"), tmp_path)
+
+
+def test_nothing_is_run_on_any_host() -> None:
+    package = Path(emitting.__file__).parent
+    sources = [*package.glob("*.py"), package.parent / "settings.py", package.parent / "plan_environment.py"]
+    assert len(sources) > 15
+    imported = {name.split(".")[0] for path in sources for name in names_imported(path)}
+    assert not imported & {
+        "subprocess",
+        "socket",
+        "os",
+        "ctypes",
+        "pty",
+        "multiprocessing",
+        "asyncio",
+        "urllib",
+        "http",
+    }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from estimator.network.connections import Model
 from estimator.network.fabric import Fabric, Nccl, fabric_of
 from planner.contention.emitting.counters import read_counters
 from planner.contention.emitting.planned import PlannedJob
@@ -54,6 +55,16 @@ def _jobs(tmp_path: Path, cluster: Cluster, text: str = JOBS) -> tuple[PlacedJob
 
 def test_what_was_sent_between_two_readings_of_a_nic() -> None:
     assert read_counters([BEFORE, AFTER]) == {("", 0): 20_000, ("", 3): 0, ("", 5): 9_000_000_000}
+
+
+def test_a_file_may_be_said_to_be_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    asked = [Path("gpu1=ethtool_before.txt"), Path("gpu1=ethtool_after.txt")]
+    assert read_counters(asked)["gpu1", 5] == 9_000_000_000
+    with pytest.raises(InputError, match="1 NICs before and 0 after of gpu1"):
+        read_counters([asked[0], Path("gpu2=ethtool_after.txt")])
+    with pytest.raises(InputError, match=r"none\.txt"):
+        read_counters([Path("gpu1=none.txt")])
 
 
 def test_one_text_may_have_both_times_of_several_hosts(tmp_path: Path) -> None:
@@ -150,6 +161,9 @@ def test_counters_as_planned_agree_and_others_are_named(tmp_path: Path) -> None:
     unset = verify({("gpu1", 0): 10_000}, jobs, PLANNED, SECONDS, THREE, fabric)
     assert [(share.priority, share.verdict) for share in unset] == [(5, "missing"), (3, "missing"), (0, "not planned")]
     assert describe_verified(unset)["agrees"] is False
+    small = {"gpt": 0.4, "bert": 0.4 * 20}
+    gone = verify({("gpu1", 5): 10_000}, jobs, PLANNED, small, THREE, fabric)
+    assert [(share.priority, share.verdict) for share in gone] == [(5, "as planned"), (3, "missing")]
     half = verify({("gpu1", 5): 5_000, ("gpu1", 3): 5_000}, jobs, PLANNED, SECONDS, THREE, fabric)
     assert [share.verdict for share in half] == ["less", "more"]
 
@@ -175,27 +189,29 @@ def test_a_host_without_a_job_or_outside_the_cluster_is_refused(tmp_path: Path) 
             verify({(host, 5): 1}, jobs, PLANNED, SECONDS, THREE, fabric)
 
 
-def _priced(tmp_path: Path, fabric: Fabric) -> list[tuple[int, bool, float]]:
+def _priced(tmp_path: Path, fabric: Fabric, model: Model) -> list[tuple[int, bool, float]]:
     jobs = _jobs(tmp_path, _cluster(tmp_path))
     return [
         (pair.queue_pairs, pair.split_data, pair.work_share)
-        for pair in price_queue_pairs(jobs, PLANNED, fabric, jitter=0.0)
+        for pair in price_queue_pairs(jobs, PLANNED, fabric, model=model)
     ]
 
 
-def test_queue_pairs_are_priced_as_they_play_and_the_best_comes_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["flow", "collective"])
+def test_queue_pairs_are_priced_as_they_play_and_the_best_comes_first(tmp_path: Path, model: Model) -> None:
     fabric = fabric_of(_cluster(tmp_path))
-    priced = _priced(tmp_path, fabric)
+    priced = _priced(tmp_path, fabric, model)
     assert len(priced) == 7
     assert [share for _, _, share in priced] == sorted((share for _, _, share in priced), reverse=True)
-    assert priced == _priced(tmp_path, fabric)
+    assert priced == _priced(tmp_path, fabric, model)
     by_pair = {(count, split): share for count, split, share in priced}
     assert by_pair[8, False] > by_pair[1, False]
+    assert (by_pair[8, True] == by_pair[8, False]) == (model == "collective")
     assert all(0 < share <= 1.001 for share in by_pair.values())
 
 
 def test_where_ways_do_not_matter_one_queue_pair_is_best(tmp_path: Path) -> None:
     fabric = fabric_of(_cluster(tmp_path))
     wide = replace(fabric, links=replace(fabric.links, bytes_per_s=fabric.links.bytes_per_s * 1000), nccl=Nccl())
-    priced = _priced(tmp_path, wide)
+    priced = _priced(tmp_path, wide, "flow")
     assert priced[0][:2] == (1, False)

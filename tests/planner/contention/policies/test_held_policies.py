@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -14,7 +14,7 @@ from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.constrained import Constrained
 from planner.contention.policies.exhaustive import best_paths_and_levels, every_path
 from planner.contention.policies.front import fairness_front
-from planner.contention.policies.keeping import changed_jobs
+from planner.contention.policies.keeping import changed_jobs, relabelled
 from planner.contention.policies.levelling import needed_levels
 from planner.contention.policies.ours import Ours
 from planner.contention.policies.records import Decision, View
@@ -155,3 +155,26 @@ def test_limits_that_cannot_be_are_wrong_input() -> None:
     for wrong in ({"change_at_most": -1}, {"slowdown_cap": 0.5}, {"change_s": -1.0}, {"believe": 1.0}):
         with pytest.raises(InputError, match="a cap of 1 or more"):
             assemble_policy("crux", **wrong)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_levels_get_the_numbers_that_change_fewest_jobs(seed: int) -> None:
+    """Beside all ways to number levels in the same order."""
+    rng = Random(seed)
+    view = random_view(rng, jobs=5, levels=4)
+    levels = tuple(rng.choice((None, 0, 1, 2, 3)[: rng.randint(2, 5)]) for _ in range(5))
+    decision = Decision(paths=tuple(job.now for job in view.jobs), levels=levels, offsets_s=(0.0,) * 5)
+    moved = relabelled(view, decision)
+    used = sorted({level for level in levels if level is not None})
+    fewest = min(
+        sum(
+            level is not None and numbers[used.index(level)] != view.jobs[n].own_level for n, level in enumerate(levels)
+        )
+        for numbers in combinations(range(4), len(used))
+    )
+    assert len(changed_jobs(view, moved)) == fewest
+    for one, other in combinations(range(5), 2):
+        a, b, c, d = levels[one], levels[other], moved.levels[one], moved.levels[other]
+        assert (a is None, b is None) == (c is None, d is None)
+        if a is not None and b is not None and c is not None and d is not None:
+            assert ((a > b) - (a < b)) == ((c > d) - (c < d))
