@@ -281,7 +281,8 @@ def tables(rows: Sequence[Row]) -> Iterator[str]:
         )
         yield "|---|---|---|---|---|---|---|---|---|"
         for name in one["policies"]:
-            yield _row(name, its)
+            if all(name in row["policies"] for row in its):
+                yield _row(name, its)
         bound = [row["bound"] for row in its if row["bound"] is not None]
         if bound:
             yield f"| the bound | | | {mean(bound):.2%} | | | | | {mean(row['bound_s'] for row in its):.1f} |"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from math import isfinite
 
 from planner.many_jobs.jobs.records import Decision, Grant, NodeCounts
 from planner.many_jobs.placers.records import Later, no_price
@@ -15,7 +14,7 @@ from planner.many_jobs.simulation.seat_costs import count_seats, network_budget
 from planner.many_jobs.simulation.settings import NetworkShares
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
-from planner.many_jobs.simulation.turns import check_turns, part_of_devices, turn_speeds, turnover
+from planner.many_jobs.simulation.turns import check_turns, turnover
 from planner.many_jobs.simulation.zones import (
     check_named,
     check_nodes,
@@ -290,39 +289,6 @@ def expect_end(run: RunState, state: ActiveJob) -> None:
     """When the job ends if nothing changes."""
     end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
     run.push(end_s, END, state.index, state.version, state)
-
-
-def reprice(run: RunState) -> None:
-    """Let every job whose neighbours came or went, on the network or on its own devices, go on at its new speed: at
-    once, or when its connections are open anew."""
-    if not (run.turns.changed or (run.shared is not None and run.shared.changed)):
-        return
-    speeds = [] if run.shared is None else list(run.shared.beside_others())
-    if run.turns.changed:
-        told = {state.index for state, *_ in speeds}
-        speeds += ((state, iteration_s, 0.0) for state, iteration_s in turn_speeds(run, told))
-    for state, iteration_s, pause_s in speeds:
-        if not (isfinite(iteration_s) and iteration_s > 0):
-            raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
-        # Who is restarting has no connections yet.
-        pause_s = pause_s if state.producing else 0.0
-        held = part_of_devices(run, state)
-        if iteration_s == state.iteration_time_s and held == state.held and not pause_s:
-            continue
-        if state.producing:
-            run.totals.pause(state.relative_rate)
-        count_seats(run, state)
-        state.change_speed(iteration_s)
-        state.held = held
-        if pause_s:
-            state.producing = False
-            state.progress_from_s += pause_s
-            run.totals.reopening_device_s += state.held * pause_s
-        if state.producing:
-            run.totals.produce(state.relative_rate)
-        else:
-            run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
-        expect_end(run, state)
 
 
 def produce(run: RunState, state: ActiveJob) -> None:

@@ -21,11 +21,11 @@ from planner.many_jobs.simulation.applying import (
     give_up,
     keep_slices,
     produce,
-    reprice,
 )
 from planner.many_jobs.simulation.checkpoint import CheckpointWriter, resume
 from planner.many_jobs.simulation.failures import check_listed, up_time_s
 from planner.many_jobs.simulation.moving import check_moving, move_jobs, next_moves_s
+from planner.many_jobs.simulation.repricing import reprice
 from planner.many_jobs.simulation.result import Result, make_result
 from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState, first_multiple
 from planner.many_jobs.simulation.seat_costs import count_seats

@@ -6,13 +6,15 @@ one job alone that says what it takes by itself, with whatever of its own connec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from zlib import crc32
 
 from estimator.cells.cell import CellEstimate
 from estimator.network.connections import playing_of
 from estimator.network.fabric import Fabric
+from estimator.network.missing_ways import NoWayError
 from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings as PlayerSettings
 from estimator.network.player.play import play
@@ -30,6 +32,7 @@ from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.seat_prices import SeatPrices
 from planner.many_jobs.simulation.settings import Placement, Seated, Work
 from planner.one_job.explicit.figures import count_setup_flops
+from profiles.errors import NothingFits
 from profiles.records import dataclass, replace
 
 MOST_STATES = 4096
@@ -50,6 +53,16 @@ def grant_of(standing: Standing) -> tuple[Grant, Placement]:
 def each_of(standing: Standing) -> tuple[Standing, ...]:
     """Return how each of those stands who take turns, by itself."""
     return ((*standing[:4], ()), *standing[4])
+
+
+@contextmanager
+def ways_needed(pieces: Pieces) -> Iterator[None]:
+    """Raise NothingFits, with the nodes, where no way joins those that a job sits on."""
+    try:
+        yield
+    except NoWayError as error:
+        nodes = ", ".join(str(node) for node, _ in pieces)
+        raise NothingFits(f"a job on nodes {nodes} cannot communicate: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +187,9 @@ class SharedFabric:
         if key is None or sent is None:
             return None
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
-        return between_nodes(playing_of(sent.traffic, seats, self.fabric, seed=self.port_seed(standing, turn)))
+        with ways_needed(pieces):
+            playing = playing_of(sent.traffic, seats, self.fabric, seed=self.port_seed(standing, turn))
+        return between_nodes(playing)
 
     def port_seed(self, standing: Standing, turn: int = 0) -> int:
         """Return the seed of a job's source ports. Jobs that share a NIC have other queue pairs on it, whoever they

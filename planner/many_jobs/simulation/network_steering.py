@@ -23,7 +23,14 @@ from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.viewing import contender_of, playing_under
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.network_choice import NetworkSteering
-from planner.many_jobs.simulation.network_sharing import MOST_STATES, SharedFabric, Standing, each_of, grant_of
+from planner.many_jobs.simulation.network_sharing import (
+    MOST_STATES,
+    SharedFabric,
+    Standing,
+    each_of,
+    grant_of,
+    ways_needed,
+)
 from planner.many_jobs.simulation.network_traffic import fewer_steps, seats_of
 from planner.many_jobs.simulation.network_turns import contender_in_turns
 from planner.many_jobs.simulation.seat_prices import SeatPrices
@@ -112,6 +119,8 @@ class SteeredFabric(SharedFabric):
             number: kept for number, kept in self._in_force.items() if standings.get(number) == kept.standing
         }
         numbers = sorted(standings)
+        if not numbers:
+            return Steered(seconds={}, pauses_s={})
         view = View(
             jobs=tuple(self._contender(running[number].job, number, standings[number]) for number in numbers),
             bytes_per_s=self._bytes_per_s,
@@ -234,7 +243,8 @@ class SteeredFabric(SharedFabric):
             return None
         seats = seats_of(self.prices.seated(key, placement), self.prices.pools[pool], pieces)
         seed, flops = self.port_seed(standing, turn), sent.work.flops
-        seen = contender_of("", sent.traffic, seats, self.fabric, flops=flops, alone_s=1.0, seed=seed).contender
+        with ways_needed(pieces):
+            seen = contender_of("", sent.traffic, seats, self.fabric, flops=flops, alone_s=1.0, seed=seed).contender
         return replace(seen, steps=fewer_steps(seen.steps)) if seen.paths else None
 
     def _play_alone(self, standing: Standing, own_level: int) -> float:

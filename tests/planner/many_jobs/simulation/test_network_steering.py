@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from estimator.network.fabric import fabric_of
@@ -22,7 +23,7 @@ from planner.many_jobs.simulation.settings import CheckpointFile, Seated, Settin
 from planner.many_jobs.simulation.sweep import simulate_sweep
 from planner.many_jobs.simulation.tables import jobs_csv
 from planner.shared.options.simulate import SimulateOptions, SweepOptions
-from profiles.errors import InputError
+from profiles.errors import InputError, NothingFits
 from profiles.records import replace
 from tests.planner.many_jobs.simulation.test_network_sharing import (
     ACROSS,
@@ -193,6 +194,23 @@ def run(site: Site, jobs: list[Job], sharing: SteeredFabric, **more: object) -> 
         **more,  # type: ignore[arg-type]
     )
     return simulate(jobs, site.cells.pools, site.cells, Fcfs(), settings=told)
+
+
+def test_where_no_job_sends_nobody_decides(thin: Site) -> None:
+    sharing = steered(thin, "crux")
+    told = sharing.steer({0: seated(thin, "a", ((0, 0b11),))})
+    assert (told.seconds, told.pauses_s, sharing.decisions) == ({}, {}, 0)
+
+
+def test_nodes_that_no_way_joins_are_said(thin: Site) -> None:
+    fabric = fabric_of(thin.cluster)
+    above = (fabric.links.ends >= fabric.links.nodes).all(axis=1)
+    cut = replace(fabric, links=replace(fabric.links, bytes_per_s=np.where(above, 0.0, fabric.links.bytes_per_s)))
+    steering = NetworkSteering(name="crux")
+    for sharing in (SteeredFabric(thin.prices, cut, steering=steering, player=STEADY), thin.shared(cut)):
+        one = seated(thin, "a", ACROSS)
+        with pytest.raises(NothingFits, match="a job on nodes 0, 2 cannot communicate"):
+            sharing.uses(one.job, one.grant, one.placement)
 
 
 @pytest.mark.parametrize("name", ["crux", "ours"])
