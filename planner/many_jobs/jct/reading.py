@@ -65,7 +65,7 @@ def load_jobs(*paths: Path) -> Jobs:
 
 
 def _load(path: Path) -> _Columns:
-    if path.is_dir():
+    if path.is_dir() or _is_slurms(path):
         return _load_other(path)
     header, rows = _read_rows(path)
     if "submit_time_s" not in header and "duration_s" not in header:
@@ -94,6 +94,12 @@ def _load(path: Path) -> _Columns:
         words={ours: table[theirs] for ours, theirs in WORDS.items() if theirs in table},
         status=table.get("status", ("",) * count),
     )
+
+
+def _is_slurms(path: Path) -> bool:
+    """Whether the first line parts its columns as `sacct -P` does, which no CSV of ours can be read by."""
+    with open_text(path) as text:
+        return "|" in text.readline(100_000)
 
 
 def _load_other(path: Path) -> _Columns:

@@ -141,7 +141,13 @@ def _sites(plan: Plan) -> list[dict[str, Any]]:
         {
             "name": name,
             "devices": [
-                {"node": device.node, "index": device.index, "device": device.device, "rank": device.rank}
+                {
+                    "node": device.node,
+                    **({} if device.host is None else {"host": device.host}),
+                    "index": device.index,
+                    "device": device.device,
+                    "rank": device.rank,
+                }
                 for device in plan.devices
                 if device.site == name
             ],

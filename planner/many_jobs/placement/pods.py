@@ -17,6 +17,8 @@ from profiles.cluster import DeviceSlot
 from profiles.errors import InputError, NothingFits
 from profiles.vocabulary import Infeasible
 
+PRICED = "placements were priced"
+
 
 def wishes_of(options: PlaceOptions) -> PodWishes:
     """Return what the options ask for of pods. Raise InputError for a database that is none."""
@@ -78,11 +80,14 @@ def seated_in(across: Across, in_pods: PlanInPods) -> Across:
 def placed_plan(in_pods: PlanInPods, *, reference: str, assumptions: tuple[str, ...]) -> Plan:
     """Return the plan record of a plan in pods; its search space is the placements that were priced."""
     said = [
-        f"nodes of {site.job.nodes.site} by {site.placed.best.name}: {site.placed.priced} placements were priced"
+        f"nodes of {site.job.nodes.site} by {site.placed.best.name}: {site.placed.priced} {PRICED}"
         for site in in_pods.sites
     ]
+    # A plan that was placed before says so of that time, which this one takes the place of.
+    sites = tuple(f"nodes of {site.job.nodes.site} by " for site in in_pods.sites)
+    kept = [old for old in assumptions if not (old.startswith(sites) and old.endswith(PRICED))]
     plan = record_plan(
-        in_pods.setup, in_pods.evaluation, reference=reference, assumptions=(*assumptions, *said, *in_pods.notes)
+        in_pods.setup, in_pods.evaluation, reference=reference, assumptions=(*kept, *said, *in_pods.notes)
     )
     priced = sum(site.placed.priced for site in in_pods.sites)
     return replace(plan, provenance=replace(plan.provenance, search_space_size=max(1, priced)))

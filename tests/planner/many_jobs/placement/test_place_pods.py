@@ -55,6 +55,8 @@ def test_one_command_answers_and_its_plan_is_taken(
     assert again["estimate"]["iteration_time_s"] == pytest.approx(score["iteration_time_s"], rel=1e-12)
     placed = document_of(["place", "--plan", str(path)], 0, capsys)
     assert placed["score"]["iteration_time_s"] == pytest.approx(score["iteration_time_s"], rel=1e-12)
+    assert len([said for said in placed["plan"]["assumptions"] if "placements were priced" in said]) == 1
+    assert {device["host"] for site in placed["sites"] for device in site["devices"]} == hosts
     assert main(["place", "--plan", str(path), "--method", "slurm"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for said in ("free nodes", "pods that the widest group", "Slurm's default", "no placement is below", "alpha"):
