@@ -44,8 +44,11 @@ def needs(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(commands_of(page))], ids=name_of)
-def test_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CELLPLAN_STORE", str(tmp_path / "no-store.sqlite"))
+def test_commands_of_a_page_print_what_it_shows(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No page measures into it; the Cells beside it are estimated once for all pages.
+    monkeypatch.setenv("CELLPLAN_STORE", str(tmp_path_factory.getbasetemp() / "no-store.sqlite"))
     monkeypatch.syspath_prepend(str(tmp_path / "page"))
     with folder_of(page, tmp_path / "page"):
         for shown in commands_of(page):

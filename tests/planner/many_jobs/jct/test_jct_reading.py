@@ -109,3 +109,13 @@ def test_no_file_and_a_damaged_one(tmp_path: Path) -> None:
     damaged.write_bytes(gzip.compress(HEAD.encode())[:-9])
     with pytest.raises(InputError, match="damaged"):
         load_jobs(damaged)
+
+
+def test_what_sacct_prints_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "JobID|State|Submit|Start|End|ElapsedRaw|NNodes|AllocCPUS|ReqTRES|AllocTRES\n"
+        "1|COMPLETED|2026-03-02T08:00:00|2026-03-02T08:01:00|2026-03-02T08:11:00|600|1|8|gres/gpu=1|gres/gpu=1\n"
+    )
+    jobs = load_jobs(path)
+    assert (jobs.ids, jobs.duration_s.tolist(), jobs.queue_s.tolist()) == (("1",), [600.0], [60.0])
