@@ -271,15 +271,23 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
     if setup.recipe.schedule != "dualpipe":
         return 0.0
     stages, width = setup.stages, GRAD_WIDTH[setup.recipe.grad_dtype]
-    sums = []
+    # The links between sites are those of all pairs that they part.
+    crossing = sum(map(_crosses_sites, stages[: len(stages) // 2], reversed(stages)))
+    sums: list[float] = []
     for one, other, cost in zip(stages, reversed(stages), costs, strict=True):
         learning = sum(
             (work.trainable_parameters + work.trainable_expert_parameters) * count
             for chunk in cost.chunks
             for work, count in chunk.works
         )
-        sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
-    return max(sums)
+        if one is not other:
+            beside = crossing if _crosses_sites(one, other) else 1
+            sums.append(links.pair_sum_s(one, other, learning * width, beside=beside))
+    return max(sums, default=0.0)
+
+
+def _crosses_sites(one: StageSetup, other: StageSetup) -> bool:
+    return any(here.site != there.site for here, there in zip(one.slots, other.slots, strict=False))
 
 
 def shared_sums_s(setup: Setup, links: LinkTimes) -> float:
