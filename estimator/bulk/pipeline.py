@@ -23,6 +23,7 @@ from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, reserve_bytes, standing_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.site_loads import Direction, Occupied, partners_occupied_s, sent_bytes_of
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules.closed_form import flying_micro_batches, time_schedules
 from estimator.schedules.crowding import Crowd, crowd_of, crowding
@@ -177,14 +178,18 @@ class Pipeline:
         )
 
     def _scheduled_s(self, family: Family, passes: _Passes) -> Floats:
+        rules = len(family.recompute)
+        hops_s = self._transfers_s(family)
+        shared = [tuple(np.repeat(each, rules, axis=1) for each in link) for link in self._shared_s(family, hops_s)]
         return time_schedules(
             family.schedule,
             passes.forward_s,
             passes.backward_s,
             passes.weight_s,
-            np.repeat(self._transfers_s(family), len(family.recompute), axis=1),
+            np.repeat(hops_s, rules, axis=1),
             overlapped="p2p" in self.setup.recipe.overlap,
             micro_batches=self.micro_batches,
+            shared_s=[(up, down) for up, down in shared],
         )
 
     def flying(self, family: Family) -> Floats:
@@ -271,6 +276,34 @@ class Pipeline:
                 size = self.kinds[self.kind_of_stage[number]].shards.boundary_bytes(cut[number][0][1])
                 seconds[number, column] = self.pricing.remember(self._message_s, number, (number + 1) % stages, size)
         return seconds if self.layers.boundaries_differ else np.repeat(seconds[:, :1], len(cuts), axis=1)
+
+    def _shared_s(self, family: Family, hops_s: Floats) -> list[tuple[Floats, Floats]]:
+        """Of each link between sites the seconds for which a message over each boundary occupies it, and one the other
+        way, (stages, cuts), as `estimator.pricing.parts.links_shared_by` has them."""
+        stages, cuts = len(self.setup.stages), family.cuts
+        if stages == 1 or len(self.setup.cluster.sites) == 1:
+            return []
+        found: dict[Direction, tuple[Floats, Floats]] = {}
+        for column, cut in enumerate(cuts if self.layers.boundaries_differ else cuts[:1]):
+            for number in range(stages):
+                hop = float(hops_s[number, column])
+                if not hop:
+                    continue
+                size = self.kinds[self.kind_of_stage[number]].shards.boundary_bytes(cut[number][0][1])
+                both = self.pricing.remember(self._occupied_s, number, (number + 1) % stages, size, hop)
+                for way, occupied in enumerate(both):
+                    for direction, seconds in occupied.items():
+                        if direction not in found:
+                            found[direction] = np.zeros_like(hops_s), np.zeros_like(hops_s)
+                        columns = slice(column, column + 1) if self.layers.boundaries_differ else slice(None)
+                        found[direction][way][number, columns] = seconds
+        return list(found.values())
+
+    def _occupied_s(self, number: int, there: int, size: int, hop: float) -> Occupied:
+        devices = self.degrees.stage_devices
+        here, other = (self.placement.stage(stage, devices) for stage in (number, there))
+        sent = sent_bytes_of(self.kinds[self.kind_of_stage[there]].stage, size)
+        return partners_occupied_s(self.setup.cluster, here, other, sent, hop, self.pricing.parameters)
 
     def _message_s(self, number: int, there: int, size: int) -> float:
         devices, receiver = self.degrees.stage_devices, self.kinds[self.kind_of_stage[there]]

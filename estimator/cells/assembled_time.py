@@ -10,12 +10,20 @@ from estimator.cells.seated_stages import StageSeconds
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s
 from estimator.pricing.recipe import Setup
 from estimator.schedules.closed_form import time_schedules
+from estimator.schedules.records import SharedLink
 
 
-def assembled_s(setup: Setup, stages: Sequence[StageSeconds], *, hops_s: Sequence[float], besides_s: float) -> float:
+def assembled_s(
+    setup: Setup,
+    stages: Sequence[StageSeconds],
+    *,
+    hops_s: Sequence[float],
+    besides_s: float,
+    shared: Sequence[SharedLink] = (),
+) -> float:
     """Return the seconds of an iteration of `setup`, whose stages of one chunk take `stages`, with activations that
     take `hops_s` from each stage to the next: as `estimator.pricing.evaluate` has them, to rounding. `besides_s`: what
-    comes once an iteration beside the stages."""
+    comes once an iteration beside the stages; `shared`: the links that messages over several boundaries pass."""
     recipe, batches = setup.recipe, setup.micro_batches
     forward_s, backward_s, weight_s = (
         np.array([getattr(stage, name) for stage in stages]) for name in ("forward_s", "backward_s", "weight_s")
@@ -28,6 +36,7 @@ def assembled_s(setup: Setup, stages: Sequence[StageSeconds], *, hops_s: Sequenc
         np.array([*hops_s, 0.0])[:, None],
         overlapped="p2p" in recipe.overlap,
         micro_batches=batches,
+        shared_s=[(np.array(link.up_s)[:, None], np.array(link.down_s)[:, None]) for link in shared],
     )
     once = [stage.once for stage in stages]
     hiding = hiding_of(recipe, [stage.zero for stage in setup.stages], batches, overlapped="dp" in recipe.overlap)

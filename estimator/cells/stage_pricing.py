@@ -22,7 +22,7 @@ from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of, joined_memory, outside_bytes
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.parts import hop_s, shared_sums_s
+from estimator.pricing.parts import hop_s, links_shared_by, shared_sums_s
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
@@ -145,10 +145,12 @@ class StagePricing:
             # There stages are not what they are alone.
             return self.evaluate(stages, micro_batch)[1].iteration_time_s
         setup = self._setup(stages, micro_batch)
+        hops_s = [self.transfer_s(here, there, micro_batch) / 2 for here, there in pairwise(stages)]
         return assembled_s(
             setup,
             [option.seconds for option in options],
-            hops_s=[self.transfer_s(here, there, micro_batch) / 2 for here, there in pairwise(stages)],
+            hops_s=hops_s,
+            shared=links_shared_by(setup, (*hops_s, 0.0), self._pricing),
             besides_s=shared_sums_s(setup, self._links) + self._pricing.parameters.of("iteration_s"),
         )
 

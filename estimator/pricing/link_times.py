@@ -171,11 +171,12 @@ class LinkTimes:
             self.account.note("send_recv", None, whole)
         return timed.total_s / (1.0 if timed.table_ids else self.pricing.parameters.of("send_share"))
 
-    def pair_sum_s(self, one: StageSetup, other: StageSetup, size_bytes: float) -> float:
-        """Return seconds of an all-reduce between every rank of `one` and its partner in `other`."""
+    def pair_sum_s(self, one: StageSetup, other: StageSetup, size_bytes: float, *, beside: int = 1) -> float:
+        """Return seconds of an all-reduce between every rank of `one` and its partner in `other`, while so many pairs
+        of stages, this one among them, do the same on the same links."""
         reached = cluster_in_training(self.cluster, self.pricing.parameters)
         plain, fast = (self.pairs(one.slots, other.slots, cluster) for cluster in (self.cluster, reached))
-        return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots))
+        return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots) * beside)
 
     def stages_sum_s(self, stages: Sequence[StageSetup], size_bytes: float) -> float:
         """Return the seconds of an all-reduce between one rank of each of `stages`, all ranks of the largest at once;

@@ -18,13 +18,20 @@ from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.site_loads import (
+    NOWHERE,
+    partners_occupied_s,
+    redistributed_occupied_s,
+    sent_bytes_of,
+    shared_links,
+)
 from estimator.pricing.stage_cost import StageCost, price_stage, slower_passes
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_device, tied_bytes
 from estimator.schedules.closed_form import time_schedule
 from estimator.schedules.crowding import crowd_of, crowding
 from estimator.schedules.orders import schedule_problem
-from estimator.schedules.records import ScheduleTime, StageTimes, Transfers
+from estimator.schedules.records import ScheduleTime, SharedLink, StageTimes, Transfers
 from models_zoo.layers import TracedLayer
 from profiles.cluster import most_on_one_node
 from profiles.dispatchers import load_dispatcher
@@ -158,7 +165,30 @@ def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
         # Only where interleaved do activations go round.
         ends = len(stages) == 1 or (there is stages[0] and setup.recipe.schedule != "interleaved")
         seconds.append(0.0 if ends else hop_s(setup, here, there, links))
-    return Transfers(forward_s=tuple(seconds), overlapped="p2p" in setup.recipe.overlap)
+    return Transfers(
+        forward_s=tuple(seconds),
+        overlapped="p2p" in setup.recipe.overlap,
+        shared=links_shared_by(setup, seconds, links.pricing),
+    )
+
+
+def links_shared_by(setup: Setup, hops_s: Sequence[float], pricing: Pricing) -> tuple[SharedLink, ...]:
+    """Return the links between sites that messages of `setup` pass, which take `hops_s` from each stage to the next
+    (the last one's: back to the first)."""
+    stages, cluster = setup.stages, setup.cluster
+    if len(cluster.sites) == 1 or len(stages) == 1:
+        return ()
+    occupied = []
+    for here, there, hop in zip(stages, (*stages[1:], stages[0]), hops_s, strict=True):
+        if not hop:
+            occupied.append(NOWHERE)
+        elif split_alike(here, there):
+            sent = sent_bytes_of(there, boundary_bytes(setup, here))
+            occupied.append(partners_occupied_s(cluster, here.slots, there.slots, sent, hop, pricing.parameters))
+        else:
+            whole = whole_boundary_bytes(setup, here)
+            occupied.append(redistributed_occupied_s(cluster, here.slots, there.slots, whole, hop, pricing.parameters))
+    return shared_links(occupied)
 
 
 def hop_s(setup: Setup, here: StageSetup, there: StageSetup, links: LinkTimes) -> float:
@@ -241,15 +271,23 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
     if setup.recipe.schedule != "dualpipe":
         return 0.0
     stages, width = setup.stages, GRAD_WIDTH[setup.recipe.grad_dtype]
-    sums = []
+    # The links between sites are those of all pairs that they part.
+    crossing = sum(map(_crosses_sites, stages[: len(stages) // 2], reversed(stages)))
+    sums: list[float] = []
     for one, other, cost in zip(stages, reversed(stages), costs, strict=True):
         learning = sum(
             (work.trainable_parameters + work.trainable_expert_parameters) * count
             for chunk in cost.chunks
             for work, count in chunk.works
         )
-        sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
-    return max(sums)
+        if one is not other:
+            beside = crossing if _crosses_sites(one, other) else 1
+            sums.append(links.pair_sum_s(one, other, learning * width, beside=beside))
+    return max(sums, default=0.0)
+
+
+def _crosses_sites(one: StageSetup, other: StageSetup) -> bool:
+    return any(here.site != there.site for here, there in zip(one.slots, other.slots, strict=False))
 
 
 def shared_sums_s(setup: Setup, links: LinkTimes) -> float:

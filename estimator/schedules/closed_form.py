@@ -19,6 +19,7 @@ mean of the error's size, and the largest errors either way, in percent.
 
 Where overlapped transfers take longer than passes (up to 4 forwards, 400 pipelines): gpipe 0, 1f1b 0.40 (-6.5),
 interleaved 8.5 (-25): its groups of micro-batches wait for each other around the ring, which no path here follows.
+Links that messages over several boundaries pass bound all of them from below (`estimator.schedules.shared_links`).
 
 All forms are written on arrays over n pipelines of one shape, for a search that compares hundreds of thousands; one
 pipeline is a family of one.
@@ -39,6 +40,7 @@ from estimator.schedules.interleaved import interleaved_paths
 from estimator.schedules.one_chunk import one_chunk_paths
 from estimator.schedules.orders import TIE, Shape, shape_of
 from estimator.schedules.records import ScheduleTime, StageTimes, Transfers, check_counts
+from estimator.schedules.shared_links import SharedSeconds, shared_floor_s
 from profiles.vocabulary import ScheduleName
 
 FORMS: dict[ScheduleName, Callable[[Shape, Candidates], Paths]] = {
@@ -73,14 +75,19 @@ def time_schedule(
         overlapped=transfers.overlapped,
     )
     busy_s = passes_of_stage(schedule, micro_batches) * candidates.stage_s[:, 0]
+    shared = [
+        (np.array(link.up_s, dtype=np.float64)[:, None], np.array(link.down_s, dtype=np.float64)[:, None])
+        for link in transfers.shared
+    ]
     paths, free_s = _with_and_without_transfers(shape, candidates)
+    longest_s = shared_floor_s(shape, candidates, shared, paths.longest_s)
     by_stage = paths.by_stage_s[:, 0]
     bottleneck = int(np.argmax(by_stage >= by_stage.max() * (1 - TIE)))
     least_s = max(float(free_s[0]), float(busy_s.max()))
     return ScheduleTime(
         bottleneck=bottleneck,
         busy_s=float(busy_s[bottleneck]),
-        transfer_s=max(float(paths.longest_s[0]), least_s) - least_s,
+        transfer_s=max(float(longest_s[0]), least_s) - least_s,
         bubble_s=least_s - float(busy_s[bottleneck]),
     )
 
@@ -94,6 +101,7 @@ def time_schedules(
     *,
     overlapped: bool,
     micro_batches: int,
+    shared_s: Sequence[SharedSeconds] = (),
 ) -> FloatArray:
     """Return the seconds of one iteration of each of n pipelines: `time_schedule(...).total_s`, to rounding.
 
@@ -103,6 +111,8 @@ def time_schedules(
         transfers_s: stages x n, as `Transfers.forward_s`.
         overlapped: as in `Transfers`, of all of them.
         micro_batches: of all of them.
+        shared_s: of each link that messages over several boundaries pass, `SharedLink.up_s` and `down_s`, both
+            stages x n.
 
     Raises ValueError where the schedule cannot be run with these counts (`schedule_problem`), or a time is none.
 
@@ -121,7 +131,8 @@ def time_schedules(
     shape = _shape(schedule, candidates.forward_s, micro_batches)
     busy_s = passes_of_stage(schedule, micro_batches) * candidates.stage_s.max(axis=0)
     paths, free_s = _with_and_without_transfers(shape, candidates)
-    return np.asarray(np.maximum(busy_s, np.maximum(paths.longest_s, free_s)))
+    longest_s = shared_floor_s(shape, candidates, shared_s, paths.longest_s)
+    return np.asarray(np.maximum(busy_s, np.maximum(longest_s, free_s)))
 
 
 def lower_bounds(

@@ -39,6 +39,22 @@ class StageTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLink:
+    """A link, in one direction, that messages over several boundaries pass one after another.
+
+    `up_s[i]` is the seconds for which a message from stage i to stage i + 1 occupies it (the last: from the last stage
+    back to the first), `down_s[i]` one the other way; 0 where that goes elsewhere. Never more than the message takes.
+    """
+
+    up_s: tuple[float, ...]
+    down_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.up_s) != len(self.down_s) or not all(_is_time(x) for x in (*self.up_s, *self.down_s)):
+            raise ValueError(f"{self}; expected finite seconds >= 0 and as many of each, one per boundary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
     """Messages between neighbouring stages.
 
@@ -46,15 +62,18 @@ class Transfers:
     the first, for interleaved); its gradient takes as long. `overlapped`: a message is this long on its way, one after
     another each way, and occupies neither stage, as Megatron's --overlap-p2p-communication hopes. Otherwise a stage
     stands still while it sends and receives, and a message waits until both ends are there (Megatron's batched isend
-    and irecv).
+    and irecv). `shared`: the links that messages over several boundaries pass.
     """
 
     forward_s: tuple[float, ...]
     overlapped: bool = False
+    shared: tuple[SharedLink, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(_is_time(x) for x in self.forward_s):
             raise ValueError(f"{self}; expected finite seconds >= 0")
+        if any(len(link.up_s) != len(self.forward_s) for link in self.shared):
+            raise ValueError(f"{self}; expected shared links with seconds of as many boundaries")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

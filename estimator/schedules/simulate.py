@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field
+from math import inf
 
 from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
 from estimator.schedules.records import Kind, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
@@ -36,6 +37,8 @@ class _Way:
     source: tuple[int, int] | None
     target: int | None
     latency_s: float
+    shared: tuple[tuple[int, float], ...]
+    """The shared links that the message passes, by number, and for how long it occupies each."""
 
 
 def simulate_schedule(
@@ -44,10 +47,10 @@ def simulate_schedule(
     """Time of one iteration by evaluating the order of `estimator.schedules.orders` exactly.
 
     Overlapped transfers: a result arrives its transfer's seconds after the step that made it, or after the result
-    before it on the same way over the same boundary.
+    before it on the same way over the same boundary, and waits for all before it on links that boundaries share.
     Otherwise stages stand still in groups of messages; a message begins when both ends are in their groups, and of the
-    messages that one stage sends (or receives) in a group the gradient goes after the activation. Raises ValueError
-    where the schedule cannot be run with these counts (`schedule_problem`).
+    messages that one stage sends (or receives) in a group the gradient goes after the activation; that boundaries share
+    links is not seen there. Raises ValueError where the schedule cannot be run with these counts (`schedule_problem`).
 
     >>> one = StageTimes(forward_s=(1,), backward_s=(2,), weight_s=(1,))
     >>> simulate_schedule("1f1b", [one] * 4, Transfers(forward_s=(0, 0, 0, 0)), 8).total_s
@@ -76,6 +79,8 @@ def _run(
     chunks = check_counts(stages, transfers)
     shape = shape_of(schedule, len(stages), chunks, micro_batches)
     run = _Run(shape=shape, times=stages, transfers=transfers, tasks=tasks)
+    if run.queues:
+        run.in_order_of_time()
     waiting = deque(range(shape.stages))
     while waiting:
         waiting.extend(run.advance(waiting.popleft()))
@@ -102,6 +107,7 @@ class _Run:
     receiver_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     passed_s: dict[Message, float] = field(default_factory=dict)
     link_free_s: dict[tuple[int, int, Kind], float] = field(default_factory=dict)
+    shared_free_s: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
         count = self.shape.stages
@@ -111,6 +117,7 @@ class _Run:
         else:
             self.programs = [_with_meetings(self.shape, stage, order) for stage, order in enumerate(orders)]
         self.places, self.clocks_s = [0] * count, [0.0] * count
+        self.shared_free_s = [0.0] * len(self.transfers.shared)
         self.ways = [
             {own: self._way(stage, *own) for own in {action[:2] for step in order for action in step.actions}}
             for stage, order in enumerate(orders)
@@ -119,6 +126,33 @@ class _Run:
     @property
     def _waits_for_arrival(self) -> bool:
         return self.transfers.overlapped or self.shape.schedule in SENDS_ALONE
+
+    @property
+    def queues(self) -> bool:
+        """Whether messages over several boundaries wait for each other, in the order in which they are sent."""
+        return bool(self.transfers.shared) and self._waits_for_arrival
+
+    def in_order_of_time(self) -> None:
+        """Take every stage as far as it can, of the steps that may be done always the one that ends first."""
+        while True:
+            ready = [(end_s, stage) for stage in range(self.shape.stages) if (end_s := self._next_end_s(stage)) < inf]
+            if not ready:
+                return
+            self._follow_arrivals(min(ready)[1], most=1)
+
+    def _next_end_s(self, stage: int) -> float:
+        """When the stage's next step ends; infinite where it has none, or nobody knows."""
+        place, program, ways = self.places[stage], self.programs[stage], self.ways[stage]
+        if place == len(program):
+            return inf
+        step = program[place]
+        assert isinstance(step, Step)
+        end_s = self.clocks_s[stage]
+        for kind, chunk, k in step.actions:
+            source = ways[kind, chunk].source
+            if source is not None:
+                end_s = max(end_s, self.arrived_s.get((source[0], kind, source[1], k), inf))
+        return end_s + sum(ways[kind, chunk].duration_s for kind, chunk, _ in step.actions)
 
     def advance(self, stage: int) -> set[int]:
         if self._waits_for_arrival:
@@ -134,12 +168,13 @@ class _Run:
             self.places[stage] += 1
         return touched - {stage}
 
-    def _follow_arrivals(self, stage: int) -> set[int]:
-        """Step after step, each once its inputs have arrived; its results leave at its end."""
+    def _follow_arrivals(self, stage: int, most: int | None = None) -> set[int]:
+        """Step after step (at most so many), each once its inputs have arrived; its results leave at its end."""
         ways, program, clock_s = self.ways[stage], self.programs[stage], self.clocks_s[stage]
         arrived, link_free, overlapped = self.arrived_s, self.link_free_s, self.transfers.overlapped
         touched: set[int] = set()
-        for place in range(self.places[stage], len(program)):
+        end = len(program) if most is None else min(len(program), self.places[stage] + most)
+        for place in range(self.places[stage], end):
             step = program[place]
             assert isinstance(step, Step)
             start_s = clock_s
@@ -157,13 +192,21 @@ class _Run:
                 if way.target is not None:
                     # Activations over a boundary follow each other, and so do gradients.
                     link = (stage, way.target, kind)
-                    left_s = max(clock_s, link_free.get(link, 0.0)) + way.latency_s
+                    left_s = max(clock_s, link_free.get(link, 0.0), *self._shared_until_s(way)) + way.latency_s
+                    self._occupy(way, left_s - way.latency_s)
                     arrived[stage, kind, chunk, k] = link_free[link] = left_s
                     if not overlapped:
                         clock_s = left_s
                     touched.add(way.target)
-        self.places[stage], self.clocks_s[stage] = len(program), clock_s
+        self.places[stage], self.clocks_s[stage] = end, clock_s
         return touched
+
+    def _shared_until_s(self, way: _Way) -> list[float]:
+        return [self.shared_free_s[number] for number, _ in way.shared]
+
+    def _occupy(self, way: _Way, from_s: float) -> None:
+        for number, occupied_s in way.shared:
+            self.shared_free_s[number] = from_s + occupied_s
 
     def _work(self, stage: int, step: Step, start_s: float) -> float:
         """The end of a step."""
@@ -217,6 +260,7 @@ class _Run:
             source=None if coming is None else (coming[0], coming[2][1]),
             target=None if leaving is None else leaving[1],
             latency_s=0.0 if leaving is None else self._latency_s(leaving),
+            shared=() if leaving is None else self._shared(leaving),
         )
 
     def _duration_s(self, stage: int, kind: Kind, chunk: int) -> float:
@@ -230,11 +274,18 @@ class _Run:
 
     def _latency_s(self, message: Message) -> float:
         sender, receiver, _ = message
-        if sender == receiver:
-            return 0.0
-        last = self.shape.stages - 1
+        return 0.0 if sender == receiver else self.transfers.forward_s[self._boundary(message)]
+
+    def _shared(self, message: Message) -> tuple[tuple[int, float], ...]:
+        boundary, (sender, receiver, _) = self._boundary(message), message
+        up = (sender < receiver) != (self.shape.schedule == "interleaved" and _goes_round(message))
+        occupied_s = [(link.up_s if up else link.down_s)[boundary] for link in self.transfers.shared]
+        return tuple((number, seconds) for number, seconds in enumerate(occupied_s) if seconds > 0)
+
+    def _boundary(self, message: Message) -> int:
+        sender, receiver, _ = message
         wraps = self.shape.schedule == "interleaved" and _goes_round(message)
-        return self.transfers.forward_s[last if wraps else min(sender, receiver)]
+        return self.shape.stages - 1 if wraps else min(sender, receiver)
 
 
 def _goes_round(message: Message) -> bool:
