@@ -83,7 +83,7 @@ def test_the_commands_print_tables(data: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     rows = [line.split("|") for line in said.splitlines() if line.startswith("| every") or line.startswith("| steady")]
     assert "3 jobs" in said
-    assert len(rows) == 4
+    assert len(rows) == 5
     shares = [float(row[5].strip(" %")) for row in rows]
     assert max(shares) - min(shares) < 0.5
     main(["observations", "--data", str(data), "--hashes", "2", "--seeds", "1"])
