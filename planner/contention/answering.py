@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from estimator.network.fabric import fabric_of
-from planner.contention.contending import contend
+from planner.contention.contending import FEW, QUICK_SLOWS, contend
 from planner.contention.contention_file import ContentionFile, cluster_row, save_contention
 from planner.contention.deciding import Asked, Decided, decide, read_asked
 from planner.contention.describing import describe
@@ -61,7 +61,12 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         "map": None if plan is None else describe_map(asked.map),
         "settings": None if plan is None else emit_settings(options, plan),
         "verified": None if plan is None else verify_counters(options, plan),
-        "notes": [*cluster.notes, *seated.notes, *(NO_WORK if decided is None else _notes(decided, asked))],
+        "notes": [
+            *cluster.notes,
+            *seated.notes,
+            *_short_plays(len(jobs)),
+            *(NO_WORK if decided is None else _notes(decided, asked)),
+        ],
         "timeline": _text(options.timeline),
         "plot": _text(options.plot),
         "output": _text(options.output),
@@ -71,6 +76,16 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
 NO_WORK = (
     "nothing is decided: of some job that shares links nobody said the work of an iteration (flops, model or plan)",
 )
+
+
+def _short_plays(jobs: int) -> tuple[str, ...]:
+    """What is to be known of who slows whom."""
+    if jobs <= FEW:
+        return ()
+    return (
+        f"who slows whom is from a short play without each of {jobs} jobs, where compute varies: less than"
+        f" {QUICK_SLOWS:.0%} of an iteration is not said",
+    )
 
 
 def _notes(decided: Decided, asked: Asked) -> list[str]:

@@ -22,6 +22,12 @@ NEARBY = ((0, 0), (1, 1), (2, 0), (2, 1))
 """How many times the jitter, and by which seed, beside the first run."""
 SLOWS = 0.001
 """Who takes less than this of another's iteration is not said to slow it."""
+QUICK_SLOWS = 0.01
+"""The same where plays without a job are short: as compute varies, those differ by some 0.5%."""
+QUICK_WINDOW, QUICK_WINDOWS = 10, 2
+"""Iterations of a short play: twice as many are enough for who takes 1%, and a third of the events."""
+QUICK_EVENTS = 1_500
+"""Events of a job in a short play: others would go on until one that they hold up has its iterations."""
 MOST_SHARED = 3
 """Links on which two jobs meet are named, the fullest first."""
 LOG_ROWS = 20_000
@@ -223,10 +229,19 @@ def _job(
 def _slowers(
     packed: Sequence[Packed], played: Played, rates: Floats, names: Sequence[str], settings: Settings
 ) -> list[tuple[Slower, ...]]:
-    """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one."""
+    """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one; of
+    many jobs by short plays, of which there is one for each."""
     found: list[list[Slower]] = [[] for _ in packed]
     seconds = [job.seconds for job in played.jobs]
     fullness = mean_bytes_per_s(packed, seconds, len(rates)) / np.where(rates > 0, rates, np.inf)
+    least = SLOWS
+    if len(packed) > FEW:
+        # Both sides of the comparison are as long, so that compute varies alike in them.
+        least, most_events = QUICK_SLOWS, QUICK_EVENTS * len(packed)
+        settings = replace(
+            settings, window=QUICK_WINDOW, most_windows=QUICK_WINDOWS, most_events=most_events, log_rows=0
+        )
+        seconds = [job.seconds for job in play(packed, rates, settings=settings, names=names).jobs]
     for part in fold(packed, rates):
         for gone in part.jobs if len(part.jobs) > 1 else ():
             others = [job for job in part.jobs if job != gone]
@@ -235,7 +250,7 @@ def _slowers(
             )
             for job, after in zip(others, without.jobs, strict=True):
                 gained_s = seconds[job] - after.seconds
-                if gained_s > SLOWS * after.seconds:
+                if gained_s > least * after.seconds:
                     shared = np.intersect1d(packed[job].links, packed[gone].links)
                     fullest = shared[np.argsort(-fullness[shared], kind="stable")][:MOST_SHARED]
                     found[job].append(Slower(id=names[gone], gained_s=gained_s, links=tuple(fullest.tolist())))

@@ -172,6 +172,10 @@ def _check(job: WrittenJob, where: str, key: str) -> None:
         raise InputError(where=where, key=f"{key}.degrees", found=f"them beside {said[0]}", expected="model")
     if job.gpus is not None and job.hosts is None:
         raise InputError(where=where, key=f"{key}.gpus", found="them without hosts", expected="hosts")
+    by_hand = job.traffic
+    if by_hand is not None and by_hand.begins_s is not None and by_hand.begins_s > by_hand.compute_s:
+        expected = f"at most compute_s, {by_hand.compute_s:g}: it begins while the job computes, or as that ends"
+        raise InputError(where=where, key=f"{key}.traffic.begins_s", found=f"{by_hand.begins_s:g}", expected=expected)
 
 
 def _by_hand(job: WrittenJob, written: WrittenTraffic, slots: Sequence[DeviceSlot], cluster: Cluster) -> Traffic:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from estimator.network.fabric import fabric_of
+from estimator.network.player.play import play
 from planner import api
 from planner.cli.main import main
 from planner.contention.contending import contend as contend_on
@@ -260,6 +261,7 @@ def test_for_people_with_files(tmp_path: Path, cluster: str, capsys: pytest.Capt
         ("id: a, hosts: 'gpu[2-3]', gpus: '0/1/2', traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].gpus", "3 lists"),
         ("id: a, hosts: gpu2", "jobs[1]", "none"),
         ("id: a, hosts: gpu2, traffic: {compute_s: 0.0, bytes: 1.0}", "jobs[1].traffic.compute_s", "0.0"),
+        ("id: a, hosts: gpu2, traffic: {compute_s: 1.0, bytes: 1.0, begins_s: 1.1}", "jobs[1].traffic.begins_s", "1.1"),
         ("id: a, hosts: gpu2, traffic: {compute_s: 1.0, bites: 1.0}", "jobs[1].traffic", "bites"),
         ("id: a, hosts: 'gpu2,gpu2', traffic: {compute_s: 1.0, bytes: 1.0}", "jobs[1].hosts", "a host twice"),
     ],
@@ -290,3 +292,31 @@ def test_a_link_that_lacks(tmp_path: Path, cluster: str) -> None:
     cut = replace(fabric, links=fabric.links.without([names.index("leaf0 -> spine0")]))
     with pytest.raises(NothingFits, match=r"job long cannot communicate: .*leaf0 -> spine0.* is down"):
         contend_on(jobs, cut)
+
+
+def test_short_plays_say_of_many_jobs_what_long_ones_do(tmp_path: Path) -> None:
+    """Ten jobs over one cable, of two levels: whoever takes more than 5% of an iteration by plays to the end is said,
+    and takes as much to 5% of it; a job of the upper level loses nothing to one below."""
+    path = tmp_path / "c.yaml"
+    path.write_text(ONE_LINK.replace("count: 4", "count: 20").replace("[1-4]", "[1-20]"), encoding="utf-8")
+    jobs = [
+        f"id: j{each}, hosts: 'gpu[{each},{each + 10}]', gpus: '0', level: {each % 2},"
+        f" traffic: {{compute_s: {1 + each / 7:.3f}, bytes: {(0.1 + each / 60) * REACHED:.0f}}}"
+        for each in range(1, 11)
+    ]
+    cluster = load_cluster(str(path))
+    found = contend_on(read_jobs(jobs_file(tmp_path, *jobs), cluster), fabric_of(cluster))
+    rates, packed = fabric_of(cluster).links.bytes_per_s, list(found.packed)
+    names = [job.job.id for job in found.jobs]
+    assert any(job.slowed_by for job in found.jobs)
+    for gone, name in enumerate(names):
+        others = [number for number in range(len(names)) if number != gone]
+        without = play([packed[number] for number in others], rates, names=[names[number] for number in others])
+        for number, after in zip(others, without.jobs, strict=True):
+            job = found.jobs[number]
+            said = {slower.id: slower.gained_s for slower in job.slowed_by}
+            gained_s = job.seconds - after.seconds
+            if gained_s > 0.05 * job.seconds:
+                assert said[name] == pytest.approx(gained_s, abs=0.05 * job.seconds)
+            if job.job.level < found.jobs[gone].job.level:
+                assert name not in said

@@ -403,3 +403,20 @@ def test_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert load_contention(output).levels == 2
     assert main(["contention", str(jobs), "--cluster", cluster, "--slowdown-cap", "1.01"]) == 3
     assert main(["contention", str(jobs), "--cluster", cluster, "--policy", "none"]) == 2
+
+
+def test_who_pays_much_is_warned_of_with_the_cap_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that hides what it sends for longer than it computes leaves the other nothing, if it comes first."""
+    greedy, small = job("greedy", 1, 1.0, 0.99, 9e15, begins_s=0.001), job("small", 2, 0.2, 0.3, 1e13)
+    jobs, cluster = jobs_file(tmp_path, greedy, small), cluster_file(tmp_path, spines=1)
+    command = ["contention", str(jobs), "--cluster", cluster, "--levels", "2", "--jitter", "0"]
+    assert main(command) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Warning: the most work is bought with jobs that take more than 2 times as long as now: small (" in printed
+    cap = printed.split("--slowdown-cap ")[1].split()[0]
+    found = decide(tmp_path, greedy, small, levels=2)
+    its = by_id(found)["small"]
+    assert its["planned_s"] > 2 * its["now_s"]
+    assert float(cap) == pytest.approx(2 * its["now_s"] / its["alone_s"], abs=0.1)
+    assert main([*command, "--slowdown-cap", cap]) == 0
+    assert "Warning" not in capsys.readouterr().out
