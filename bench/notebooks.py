@@ -49,15 +49,16 @@ def outputs_of(printed: str, value: Any, count: int) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def beside_examples() -> Iterator[None]:
-    """Work in a folder that has the examples' files, so that a notebook writes beside copies."""
+def beside_examples(kept: Path | None = None) -> Iterator[None]:
+    """Work in a folder that has the examples' files, so that a notebook writes beside copies; with the profile store at
+    `kept`, and what was estimated for it, or one of its own."""
     before, store = Path.cwd(), os.environ.get("CELLPLAN_STORE")
     with tempfile.TemporaryDirectory() as folder:
         for path in EXAMPLES.iterdir():
             if path.suffix != ".ipynb":
                 (Path(folder) / path.name).symlink_to(path)
         os.chdir(folder)
-        os.environ["CELLPLAN_STORE"] = str(Path(folder) / "store.sqlite")
+        os.environ["CELLPLAN_STORE"] = str(kept or Path(folder) / "store.sqlite")
         try:
             yield
         finally:
@@ -68,11 +69,12 @@ def beside_examples() -> Iterator[None]:
                 os.environ["CELLPLAN_STORE"] = store
 
 
-def executed(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a notebook with the outputs that its cells have now."""
+def executed(notebook: dict[str, Any], name: str, store: Path | None = None) -> dict[str, Any]:
+    """Return a notebook with the outputs that its cells have now; they see the profile store at `store`, or an empty
+    one of their own."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells, count = [], 0
-    with beside_examples():
+    with beside_examples(store):
         for cell in notebook["cells"]:
             done = dict(cell)
             if cell["cell_type"] == "code":
