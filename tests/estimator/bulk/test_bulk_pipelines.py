@@ -143,7 +143,7 @@ def test_bulk_equals_one_by_one_over_links_between_sites(name: str, schedule: Sc
     assert isinstance(pipeline, Pipeline)
     vpp = 2 if schedule == "interleaved" else 1
     cuts = cuts_of(evaluator.model, pp=3, vpp=vpp, weights=pipeline.layer_s())
-    assert _check(rng, evaluator, pipeline, schedule, cuts[:2])
+    assert _check(rng, evaluator, pipeline, schedule, list(cuts[:2]))
 
 
 def _check_some(rng: random.Random, evaluator: BulkEvaluator) -> None:
