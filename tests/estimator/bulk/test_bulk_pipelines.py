@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -20,6 +21,7 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
 from estimator.pricing.software import load_frameworks
 from models_zoo.catalogue import load_model
 from planner.one_job.search.spaces.cuts import cuts_of, most_apart
+from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
 from tests.seeds import seeds
@@ -115,6 +117,33 @@ def test_bulk_equals_one_by_one(name: str, seed: int) -> None:
 def test_bulk_equals_one_by_one_among_busy_workers(name: str, contention: tuple[tuple[int, float], ...]) -> None:
     rng = random.Random(f"{name} busy")
     _check_some(rng, _among_busy_workers(_evaluator(rng, name), contention))
+
+
+def _over_sites(evaluator: BulkEvaluator, bandwidth_bytes_per_s: float) -> BulkEvaluator:
+    """The same on three sites in a row, a third of the nodes at each, whose ends are joined by way of the middle."""
+    names = ("north", "middle", "south")
+    site = load_cluster("a100-80gb:1x2").sites[0]
+    links = tuple(
+        SiteLink(between=ends, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=1e-3)
+        for ends in itertools.pairwise(names)
+    )
+    sites = tuple(replace(site, name=name) for name in names)
+    return replace(evaluator, cluster=Cluster(text="in a row", sites=sites, site_links=links))
+
+
+@pytest.mark.parametrize("name", ["gpt-tiny", "nmt-tiny", "wide-resnet-tiny"])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zb-h1"])
+def test_bulk_equals_one_by_one_over_links_between_sites(name: str, schedule: ScheduleName) -> None:
+    rng = random.Random(f"{name} sites")
+    evaluator = _evaluator(rng, name)
+    recipe = replace(evaluator.recipe, dtype="bf16", global_batch=24, frozen_layers=None)
+    evaluator = _over_sites(replace(evaluator, recipe=recipe), 1e7)
+    degrees = BatchedDegrees(tp=1, pp=3, dp=2, cp=1, ep=1, etp=1, samples=2, sequence_parallel=False)
+    pipeline = evaluator.pipeline(degrees, evaluator.placement(1, evaluator.cluster.free_slots))
+    assert isinstance(pipeline, Pipeline)
+    vpp = 2 if schedule == "interleaved" else 1
+    cuts = cuts_of(evaluator.model, pp=3, vpp=vpp, weights=pipeline.layer_s())
+    assert _check(rng, evaluator, pipeline, schedule, list(cuts[:2]))
 
 
 def _check_some(rng: random.Random, evaluator: BulkEvaluator) -> None:
