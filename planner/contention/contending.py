@@ -32,7 +32,9 @@ MOST_SHARED = 3
 """Links on which two jobs meet are named, the fullest first."""
 LOG_ROWS = 20_000
 FEW = 8
-"""So many jobs have been played before compiled code is loaded, which takes a second."""
+"""So many jobs are not many."""
+FEW_LINKS = 200
+"""So many links on the ways of all their connections together are few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ def contend(
     """
     names, runs = [job.id for job in jobs], []
     packed = on_fabric(jobs, fabric, model)
-    how = Settings(jitter=jitter, compiled=None if len(jobs) > FEW else False)
+    how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     for seed in range(seeds):
         here = fabric if seed == 0 else _hashed_by(fabric, seed)
         on_here = packed if seed == 0 else on_fabric(jobs, here, model)
@@ -131,10 +133,15 @@ def contend_as(
 ) -> Contention:
     """Return what becomes of `jobs` that are played as `packed` says, on other paths or levels than theirs, each of
     which takes `alone_s` alone; `range_s` is of runs in which compute varies by up to twice the jitter."""
-    how = Settings(jitter=jitter, compiled=None if len(jobs) > FEW else False)
+    how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     names = [job.id for job in jobs]
     run = play(packed, fabric.links.bytes_per_s, settings=replace(how, log_rows=LOG_ROWS), names=names)
     return _contention(jobs, packed, fabric, runs=[run], alone_s=alone_s, how=how, widely=True)
+
+
+def _are_many(packed: Sequence[Packed]) -> bool:
+    """Whether plain Python would take longer than loading compiled code, which takes a second."""
+    return len(packed) > FEW or sum(len(job.entry_link) for job in packed) > FEW_LINKS
 
 
 def _contention(
