@@ -271,7 +271,7 @@ class PassSum:
         whole = work.runs_again
         rerun_s = profiled_s if whole else None
         shared_s = inner.operators(work.again, machine, backward=False, times=times, profiled_s=rerun_s)
-        self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
+        self.seconds["recompute_s"] += sum(inner.seconds[name] for name in dict.fromkeys(KIND_FIELDS.values()))
         self.host.add(inner.host)
         self.host.checkpoints += times if whole else 0
         return shared_s
