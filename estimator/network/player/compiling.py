@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from estimator.network.player import events, narrowing, paces, score, steadiness
+from estimator.network.player import events, filling, holders, narrowing, paces, score, steadiness
 from estimator.network.player.score import Score, State
 
 Advance = Callable[[Score, State, float, int], int]
@@ -30,7 +30,8 @@ def compiled_advance() -> Advance:
     import numba
     from numba.extending import register_jitable
 
-    for helper in (*paces.HELPERS, *narrowing.HELPERS, *steadiness.HELPERS, *events.HELPERS, events.advance):
+    modules = (filling, holders, paces, narrowing, steadiness, events)
+    for helper in (*(helper for module in modules for helper in module.HELPERS), events.advance):
         register_jitable(_nrt=False, error_model="numpy")(helper)
     loop = _with_key(_contents())
     try:
@@ -57,6 +58,6 @@ events_advance = events.advance
 def _contents() -> int:
     """A number that changes with any of the files whose functions are compiled."""
     number = 0
-    for module in (score, paces, narrowing, steadiness, events):
+    for module in (score, filling, holders, paces, narrowing, steadiness, events):
         number = zlib.crc32(Path(module.__file__ or "").read_bytes(), number)
     return number

@@ -4,7 +4,7 @@ lists alike, so that they can be compiled as they stand (`estimator.network.play
 from __future__ import annotations
 
 from estimator.network.player.narrowing import narrow
-from estimator.network.player.paces import find_next, log, seed, set_paces
+from estimator.network.player.paces import begin, enter, find_next, leave, log, set_paces
 from estimator.network.player.score import (
     BEGINS,
     CHANGED,
@@ -24,8 +24,8 @@ from estimator.network.player.score import (
     REFERENCE,
     REFERENCE_ENDED,
     SAVED,
-    SEEDS,
     SINCE_REFERENCE,
+    TOUCHED,
     TRANSFER_BEGINS,
     TRANSFER_ENDS,
     WINDOW_ENDED,
@@ -74,7 +74,7 @@ def advance(score: Score, state: State, until_s: float, most_events: int) -> int
                     present[place] = present[tally[PRESENT]]
         if tally[CHANGED]:
             narrow(score, state)
-        if tally[SEEDS] > 0:
+        if tally[TOUCHED] > 0:
             set_paces(score, state)
         if tally[CHANGED]:
             forget_rates(score, state)
@@ -156,17 +156,15 @@ def start_movers(score: Score, state: State, job: int) -> None:
         if first == last or score.seconds[mover] <= 0.0:
             pace = state.most_now[mover]
             state.mover_pace[mover] = pace
+            state.mover_next_pace[mover] = pace
             state.mover_end_s[mover] = now + score.seconds[mover] / pace if pace > 0.0 else NEVER
         else:
             state.mover_pace[mover] = 0.0
+            state.mover_next_pace[mover] = 0.0
             state.mover_end_s[mover] = NEVER
+            begin(score, state, mover)
         for entry in range(first, last):
-            link = state.live_link[entry]
-            place = score.room_first[link] + state.link_count[link]
-            state.room[place] = entry
-            state.entry_place[entry] = place
-            state.link_count[link] += 1
-            seed(score, state, link, mover)
+            enter(score, state, entry, mover)
 
 
 def end_movers(score: Score, state: State, job: int, due: float) -> bool:
@@ -179,12 +177,7 @@ def end_movers(score: Score, state: State, job: int, due: float) -> bool:
             state.movers_left[job] -= 1
             state.tally[EVENTS] += 1
             for entry in range(score.entry_first[mover], state.live_end[mover]):
-                link = state.live_link[entry]
-                state.link_count[link] -= 1
-                last = state.room[score.room_first[link] + state.link_count[link]]
-                state.room[state.entry_place[entry]] = last
-                state.entry_place[last] = state.entry_place[entry]
-                seed(score, state, link, mover)
+                leave(score, state, entry, mover)
     if state.movers_left[job] > 0:
         return False
     log(score, state, TRANSFER_ENDS, job, transfer)

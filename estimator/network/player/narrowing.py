@@ -7,13 +7,12 @@ leaves the set of paces that links allow as it is, so that the fair ones stay th
 
 from __future__ import annotations
 
-from estimator.network.player.paces import change_pace, find_next
+from estimator.network.player.paces import begin, change_pace, enter, find_next
 from estimator.network.player.score import (
+    BEGUN,
     NARROWED,
     PRESENT,
-    SEED_LEVEL,
-    SEEDS,
-    STAMP,
+    TOUCHED,
     Score,
     State,
 )
@@ -193,9 +192,8 @@ def keep_entries(score: Score, state: State) -> None:
 def enter_links(score: Score, state: State) -> None:
     """Put every mover that is under way on its links, all of which get new paces; one without any has its highest."""
     tally = state.tally
-    tally[STAMP] += 1
-    tally[SEEDS] = 0
-    tally[SEED_LEVEL] = 0
+    tally[TOUCHED] = 0
+    tally[BEGUN] = 0
     for place in range(tally[PRESENT]):
         job = state.present[place]
         for mover in range(score.job_mover_first[job], score.job_mover_first[job + 1]):
@@ -204,16 +202,10 @@ def enter_links(score: Score, state: State) -> None:
             first, last = score.entry_first[mover], state.live_end[mover]
             if first == last:
                 change_pace(state, mover, state.most_now[mover])
+            else:
+                begin(score, state, mover)
             for entry in range(first, last):
-                link = state.live_link[entry]
-                room = score.room_first[link] + state.link_count[link]
-                state.room[room] = entry
-                state.entry_place[entry] = room
-                state.link_count[link] += 1
-                if state.link_mark[link] != tally[STAMP]:
-                    state.link_mark[link] = tally[STAMP]
-                    state.link_queue[tally[SEEDS]] = link
-                    tally[SEEDS] += 1
+                enter(score, state, entry, mover)
         find_next(score, state, job)
 
 

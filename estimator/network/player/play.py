@@ -124,7 +124,7 @@ def mean_bytes_per_s(packed: Sequence[Packed], seconds: Sequence[float], links: 
     """Return what each link carries in the mean where the jobs' iterations take so long, (links,)."""
     total = np.zeros(links)
     for job, of_job in zip(packed, seconds, strict=True):
-        np.add.at(total, job.links, job.iteration_bytes / of_job)
+        total[job.links] += job.iteration_bytes / of_job
     return total
 
 

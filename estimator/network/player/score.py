@@ -7,6 +7,7 @@ Compiled, the arrays are numpy's; plain Python goes over lists, which it indexes
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,10 @@ NEVER = float("inf")
 BEGINS, LATENCY, MOVING, DONE = 0, 1, 2, 3
 """What a job's communication does: waits for its transfer to begin, for its latency, moves bytes, has none left."""
 
-EVENTS, PRESENT, COME, STAMP, SEEDS, SEED_LEVEL, CHANGED, REFERENCE, REFERENCE_ENDED = range(9)
-SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED, LOGGED, SINCE_REFERENCE, NARROWED, TALLIES = range(9, 18)
-"""Places in `State.tally`: events so far; jobs present, jobs that have come; marks of one round of new paces: its
-number, how many links are to be looked at, the first level that changes; whether jobs came or went since the loop was
+EVENTS, PRESENT, COME, STAMP, TOUCHED, FIRST_LEVEL, BEGUN, JOINED, CHANGED, REFERENCE, REFERENCE_ENDED = range(11)
+SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED, LOGGED, SINCE_REFERENCE, NARROWED, TALLIES = range(11, 20)
+"""Places in `State.tally`: events so far; jobs present, jobs that have come; of one round of new paces: its number, how
+many links are to be looked at, the first level that changes, how many movers began, how many get new paces; whether jobs came or went since the loop was
 entered; the job at whose iterations states are compared, whether it has just ended one; the state that was saved for
 that: whether there is one, its length, after how many iterations it is replaced, how many have passed; whether a window
 of iterations has ended; rows of the log; iterations since the reference ended one; marks of what was looked at when
@@ -131,9 +132,13 @@ class State(NamedTuple):
     live_amount: Floats
     entry_place: Integers
     room: Integers
+    """Of each link the entries of the movers that use it now, in any order; beside it their movers and amounts."""
+    room_mover: Integers
+    room_amount: Floats
     link_count: Integers
-    link_queue: Integers
     link_mark: Integers
+    touched: Integers
+    """The links of a round of new paces, the first `TOUCHED` of them; so `begun` and `joined`, of movers."""
     link_left: Floats
     link_load: Floats
     link_open: Integers
@@ -141,7 +146,12 @@ class State(NamedTuple):
     link_share: Floats
     mover_mark: Integers
     job_mark: Integers
-    members: Integers
+    begun: Integers
+    joined: Integers
+    mover_holder: Integers
+    """The link that holds each mover to its pace, or what else (`estimator.network.player.paces`)."""
+    mover_next_pace: Floats
+    """Each mover's pace, or where a round is about to give it another one, that."""
     unsettled: Integers
     mover_open: Integers
     held: Integers
@@ -167,21 +177,30 @@ def fresh_state(score: Score) -> State:
     """Return the state before anything has happened, as arrays."""
     jobs, movers = len(score.starts_s), len(score.seconds)
     links, rows, snapshot = len(score.bytes_per_s), int(score.log_rows[0]), jobs * 8 + movers
-    times = _filled(0.0, ("came_s due_s window_from_s measured_from_s last_s factor done saved_done", jobs))
-    times |= _filled(0.0, ("mover_left_s mover_since_s mover_pace", movers), ("link_left link_load link_share", links))
-    times |= _filled(0.0, ("link_movers link_asked link_most_of_job link_of_transfer", links))
-    times |= _filled(0.0, ("log_time_s", rows), ("saved fresh", snapshot), ("clock", 3))
+    times = _filled(
+        0.0,
+        ("came_s due_s window_from_s measured_from_s last_s factor done saved_done", jobs),
+        ("mover_left_s mover_since_s mover_pace mover_next_pace", movers),
+        ("link_left link_load link_share link_movers link_asked link_most_of_job link_of_transfer", links),
+        ("room_amount", int(score.room_first[-1])),
+        ("log_time_s", rows),
+        ("saved fresh", snapshot),
+        ("clock", 3),
+    )
     times |= _filled(NEVER, ("next_s compute_until_s comm_until_s went_s seconds_s", jobs), ("mover_end_s", movers))
-    counts = _filled(0, ("present computing comm step step_done transfer transfer_done movers_left drawn", jobs))
-    counts |= _filled(
-        0, ("window_done windows measured steady", jobs), ("mover_active members unsettled mover_open held", movers)
+    counts = _filled(
+        0,
+        ("present computing comm step step_done transfer transfer_done movers_left drawn", jobs),
+        ("window_done windows measured steady", jobs),
+        ("mover_active begun joined mover_holder unsettled mover_open held", movers),
+        ("link_count touched link_open link_unfilled", links),
+        ("link_matters link_key narrow_links narrow_mark user_first user_end", links),
+        ("narrow_table", 2 * links + 1),
+        ("room room_mover", int(score.room_first[-1])),
+        ("entry_place users", len(score.entry_link)),
+        ("log_what log_job log_at", rows),
+        ("tally", TALLIES),
     )
-    counts |= _filled(0, ("link_count link_queue link_open link_unfilled", links), ("log_what log_job log_at", rows))
-    counts |= _filled(
-        0, ("tally", TALLIES), ("entry_place", len(score.entry_link)), ("room", int(score.room_first[-1]))
-    )
-    counts |= _filled(0, ("link_matters link_key narrow_links narrow_mark user_first user_end", links))
-    counts |= _filled(0, ("narrow_table", 2 * links + 1), ("users", len(score.entry_link)))
     counts |= _filled(-1, ("link_mark", links), ("mover_mark", movers), ("job_mark", jobs))
     live = {"most_now": score.most.copy(), "live_end": score.entry_first[1:].copy()}
     live |= {"live_link": score.entry_link.copy(), "live_amount": score.entry_amount.copy()}
@@ -189,6 +208,8 @@ def fresh_state(score: Score) -> State:
 
 
 def _filled(value: float, *sizes: tuple[str, int]) -> dict[str, Any]:
-    """Arrays of floats for a float, else of whole numbers, by name."""
-    kind = np.float64 if isinstance(value, float) else np.int64
-    return {name: np.full(size, value, dtype=kind) for names, size in sizes for name in names.split()}
+    """Arrays of floats for a float, else of whole numbers, by name: parts of one, which is made once."""
+    named = [(name, size) for names, size in sizes for name in names.split()]
+    ends = list(accumulate(size for _, size in named))
+    whole = np.full(ends[-1], value, dtype=np.float64 if isinstance(value, float) else np.int64)
+    return {name: whole[end - size : end] for (name, size), end in zip(named, ends, strict=True)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
     number = {link: place for place, link in enumerate(links)}
     movers_of = [sum(len(each.movers) for step in of_job for each in step.transfers) for of_job in steps_of]
     mover_job = np.repeat(np.arange(len(jobs)), movers_of)
-    entry_count = _whole([len(mover.way) for mover in movers])
+    entry_count = [len(mover.way) for mover in movers]
     playings = [job.playing for job in jobs]
     order = sorted(range(len(jobs)), key=lambda job: (playings[job].starts_s, names[part.jobs[job]], job))
     draws = [factors(names[job], watch.seed, watch.jitter) if watch.jitter else np.ones(1) for job in part.jobs]
@@ -87,9 +88,9 @@ def as_lists(arrays: Any) -> Any:
     return type(arrays)(*(array.tolist() for array in arrays))
 
 
-def _room(movers: Sequence[Sequence[Sequence[FoldedMover]]], number: dict[int, int]) -> Integers:
+def _room(movers: Sequence[Sequence[Sequence[FoldedMover]]], number: dict[int, int]) -> list[int]:
     """How many movers can be on each link at once."""
-    room = np.zeros(len(number), dtype=np.int64)
+    room = [0] * len(number)
     for of_job in movers:
         most: dict[int, int] = {}
         for transfer in of_job:
@@ -104,8 +105,8 @@ def _room(movers: Sequence[Sequence[Sequence[FoldedMover]]], number: dict[int, i
     return room
 
 
-def _firsts(counts: Any) -> Integers:
-    return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
+def _firsts(counts: Iterable[int]) -> Integers:
+    return np.array([0, *accumulate(counts)], dtype=np.int64)
 
 
 def _whole(values: Sequence[int]) -> Integers:
