@@ -162,7 +162,7 @@ def start_movers(score: Score, state: State, job: int) -> None:
             state.mover_pace[mover] = 0.0
             state.mover_next_pace[mover] = 0.0
             state.mover_end_s[mover] = NEVER
-            begin(score, state, mover)
+            begin(state, mover)
         for entry in range(first, last):
             enter(score, state, entry, mover)
 

@@ -8,10 +8,26 @@ ones). So what an event changes need be followed only as far as somebody's link 
 from __future__ import annotations
 
 from estimator.network.player.filling import FRESH, ITS_MOST, NOTHING, OPEN
-from estimator.network.player.score import JOINED, NEVER, STAMP, TOUCHED, Score, State
+from estimator.network.player.score import JOINED, NEVER, SEEN, STAMP, TOUCHED, Score, State
 
 ALIKE = 4e-12
 """Paces over weight that differ by less, relatively, are equal."""
+BITS = 62
+"""Of a whole number, to note levels in."""
+
+
+def bit_of(level: int) -> int:
+    """Return the bit of a level: levels far from each other may share one, and are told apart where it matters."""
+    return 1 << level % BITS
+
+
+def see_levels(score: Score, state: State, link: int) -> None:
+    """Note the levels of the movers on a link."""
+    first, bits = score.room_first[link], 0
+    for where in range(first, first + state.link_count[link]):
+        bits |= bit_of(score.level[state.room_mover[where]])
+    state.link_levels[link] = bits
+    state.tally[SEEN] |= bits
 
 
 def join(score: Score, state: State, mover: int, holder: int) -> None:
@@ -27,6 +43,7 @@ def join(score: Score, state: State, mover: int, holder: int) -> None:
             state.link_mark[link] = tally[STAMP]
             state.touched[tally[TOUCHED]] = link
             tally[TOUCHED] += 1
+            see_levels(score, state, link)
 
 
 def join_all(score: Score, state: State, level: int) -> None:
@@ -44,17 +61,18 @@ def join_all(score: Score, state: State, level: int) -> None:
 
 def join_loose(score: Score, state: State, level: int) -> None:
     """Join the movers of a level that nothing holds any longer, or that hold others to less than they have."""
+    bit = bit_of(level)
     for place in range(state.tally[TOUCHED]):
-        join_loose_of(score, state, level, state.touched[place])
+        if state.link_levels[state.touched[place]] & bit:
+            join_loose_of(score, state, level, state.touched[place])
 
 
 def join_loose_of(score: Score, state: State, level: int, link: int) -> None:
     """The same, of the movers on one link."""
     begins, stamp = score.room_first[link], state.tally[STAMP]
     ends = begins + state.link_count[link]
-    if ends - begins <= 1:
-        if ends == begins or state.mover_holder[state.room_mover[begins]] != link:
-            return
+    if ends - begins <= 1 and (ends == begins or state.mover_holder[state.room_mover[begins]] != link):
+        return
     left, load, of_level, top, least = score.bytes_per_s[link], 0.0, 0.0, 0.0, NEVER
     fresh, highest, lowest = False, -1.0, NEVER
     for where in range(begins, ends):
@@ -97,9 +115,8 @@ def join_beyond(score: Score, state: State, level: int, link: int, least: float,
         if score.level[mover] != level or state.mover_mark[mover] == state.tally[STAMP]:
             continue
         share = state.mover_pace[mover] / score.weight[mover]
-        if share > least:
-            join(score, state, mover, OPEN)
-        elif share < enough and state.mover_holder[mover] == link and not finds_holder(score, state, mover, level):
+        held_here = share < enough and state.mover_holder[mover] == link
+        if share > least or (held_here and not finds_holder(score, state, mover, level)):
             join(score, state, mover, OPEN)
 
 
@@ -132,5 +149,5 @@ def holds(score: Score, state: State, link: int, share: float, level: int) -> bo
     return bool(left <= score.bytes_per_s[link] * NOTHING)
 
 
-HELPERS = (join, holds, finds_holder, join_beyond, join_loose_of, join_loose, join_all)
+HELPERS = (bit_of, see_levels, join, holds, finds_holder, join_beyond, join_loose_of, join_loose, join_all)
 """What compiled code calls of this module, each after those that it calls."""

@@ -203,7 +203,7 @@ def enter_links(score: Score, state: State) -> None:
             if first == last:
                 change_pace(state, mover, state.most_now[mover])
             else:
-                begin(score, state, mover)
+                begin(state, mover)
             for entry in range(first, last):
                 enter(score, state, entry, mover)
         find_next(score, state, job)

@@ -7,7 +7,7 @@ pace the event changes, and proved by what holds each of them (`estimator.networ
 from __future__ import annotations
 
 from estimator.network.player.filling import FRESH, fill_level
-from estimator.network.player.holders import join, join_all, join_loose
+from estimator.network.player.holders import bit_of, join, join_all, join_loose, see_levels
 from estimator.network.player.score import (
     BEGUN,
     DONE,
@@ -17,6 +17,7 @@ from estimator.network.player.score import (
     MOVING,
     NEVER,
     NOW,
+    SEEN,
     STAMP,
     TOUCHED,
     Score,
@@ -68,7 +69,7 @@ def leave(score: Score, state: State, entry: int, mover: int) -> None:
     touch(score, state, link, mover)
 
 
-def begin(score: Score, state: State, mover: int) -> None:
+def begin(state: State, mover: int) -> None:
     """Remember that a mover began, which has no pace yet."""
     state.begun[state.tally[BEGUN]] = mover
     state.tally[BEGUN] += 1
@@ -78,10 +79,12 @@ def set_paces(score: Score, state: State) -> None:
     """Give new paces, level by level, to the movers that began and to those that others leave more or less now."""
     tally = state.tally
     tally[JOINED] = 0
-    level = tally[FIRST_LEVEL]
-    while level < NO_LEVEL:
-        pace_level(score, state, level)
-        level = next_level(score, state, level)
+    tally[SEEN] = 0
+    for place in range(tally[TOUCHED]):
+        see_levels(score, state, state.touched[place])
+    for level in range(tally[FIRST_LEVEL], score.levels[0]):
+        if tally[SEEN] & bit_of(level):
+            pace_level(score, state, level)
     tally[TOUCHED] = 0
     tally[BEGUN] = 0
     stamp = tally[STAMP]
@@ -117,19 +120,6 @@ def pace_level(score: Score, state: State, level: int) -> None:
             change_pace(state, mover, pace)
         else:
             state.mover_next_pace[mover] = before
-
-
-def next_level(score: Score, state: State, level: int) -> int:
-    """Return the first level after this one of the movers on the links that are looked at."""
-    following = NO_LEVEL
-    for place in range(state.tally[TOUCHED]):
-        link = state.touched[place]
-        first = score.room_first[link]
-        for where in range(first, first + state.link_count[link]):
-            its = score.level[state.room_mover[where]]
-            if level < its < following:
-                following = its
-    return following
 
 
 def change_pace(state: State, mover: int, pace: float) -> None:
@@ -171,5 +161,5 @@ def log(score: Score, state: State, what: int, job: int, at: int) -> None:
         state.tally[LOGGED] = row + 1
 
 
-HELPERS = (log, find_next, change_pace, next_level, pace_level, set_paces, begin, touch, leave, enter)
+HELPERS = (log, find_next, change_pace, pace_level, set_paces, begin, touch, leave, enter)
 """What compiled code calls of this module, each after those that it calls."""

@@ -21,14 +21,15 @@ NEVER = float("inf")
 BEGINS, LATENCY, MOVING, DONE = 0, 1, 2, 3
 """What a job's communication does: waits for its transfer to begin, for its latency, moves bytes, has none left."""
 
-EVENTS, PRESENT, COME, STAMP, TOUCHED, FIRST_LEVEL, BEGUN, JOINED, CHANGED, REFERENCE, REFERENCE_ENDED = range(11)
-SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED, LOGGED, SINCE_REFERENCE, NARROWED, TALLIES = range(11, 20)
+EVENTS, PRESENT, COME, STAMP, TOUCHED, FIRST_LEVEL, SEEN, BEGUN, JOINED, CHANGED = range(10)
+REFERENCE, REFERENCE_ENDED, SAVED, SAVED_LENGTH, POWER, SINCE_SAVED, WINDOW_ENDED = range(10, 17)
+LOGGED, SINCE_REFERENCE, NARROWED, TALLIES = range(17, 21)
 """Places in `State.tally`: events so far; jobs present, jobs that have come; of one round of new paces: its number, how
-many links are to be looked at, the first level that changes, how many movers began, how many get new paces; whether jobs came or went since the loop was
-entered; the job at whose iterations states are compared, whether it has just ended one; the state that was saved for
-that: whether there is one, its length, after how many iterations it is replaced, how many have passed; whether a window
-of iterations has ended; rows of the log; iterations since the reference ended one; marks of what was looked at when
-links were narrowed down."""
+many links are to be looked at, the first level that changes, bits of the levels there, how many movers began, how many
+get new paces; whether jobs came or went since the loop was entered; the job at whose iterations states are compared,
+whether it has just ended one; the state that was saved for that: whether there is one, its length, after how many
+iterations it is replaced, how many have passed; whether a window of iterations has ended; rows of the log; iterations
+since the reference ended one; marks of what was looked at when links were narrowed down."""
 
 NOW, SAVED_AT, PERIOD = range(3)
 """Places in `State.clock`, in seconds."""
@@ -53,6 +54,9 @@ class Score(NamedTuple):
     most: Floats
     weight: Floats
     level: Integers
+    """Counted without gaps, the first served from 0."""
+    levels: Integers
+    """How many there are."""
     mover_job: Integers
     entry_first: Integers
     entry_link: Integers
@@ -139,6 +143,8 @@ class State(NamedTuple):
     link_mark: Integers
     touched: Integers
     """The links of a round of new paces, the first `TOUCHED` of them; so `begun` and `joined`, of movers."""
+    link_levels: Integers
+    """Bits of the levels on each of them (`estimator.network.player.holders`)."""
     link_left: Floats
     link_load: Floats
     link_open: Integers
@@ -193,7 +199,7 @@ def fresh_state(score: Score) -> State:
         ("present computing comm step step_done transfer transfer_done movers_left drawn", jobs),
         ("window_done windows measured steady", jobs),
         ("mover_active begun joined mover_holder unsettled mover_open held", movers),
-        ("link_count touched link_open link_unfilled", links),
+        ("link_count touched link_levels link_open link_unfilled", links),
         ("link_matters link_key narrow_links narrow_mark user_first user_end", links),
         ("narrow_table", 2 * links + 1),
         ("room room_mover", int(score.room_first[-1])),

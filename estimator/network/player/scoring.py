@@ -43,6 +43,7 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
     movers_of = [sum(len(each.movers) for step in of_job for each in step.transfers) for of_job in steps_of]
     mover_job = np.repeat(np.arange(len(jobs)), movers_of)
     entry_count = [len(mover.way) for mover in movers]
+    ranks = {level: rank for rank, level in enumerate(sorted({mover.level for mover in movers}))}
     playings = [job.playing for job in jobs]
     order = sorted(range(len(jobs)), key=lambda job: (playings[job].starts_s, names[part.jobs[job]], job))
     draws = [factors(names[job], watch.seed, watch.jitter) if watch.jitter else np.ones(1) for job in part.jobs]
@@ -59,7 +60,8 @@ def make_score(part: Part, packed: Sequence[Packed], names: Sequence[str], bytes
         seconds=_real([mover.seconds for mover in movers]),
         most=_real([mover.most for mover in movers]),
         weight=_real([mover.weight for mover in movers]),
-        level=_whole([mover.level for mover in movers]),
+        level=_whole([ranks[mover.level] for mover in movers]),
+        levels=np.array([len(ranks)]),
         mover_job=mover_job,
         entry_first=_firsts(entry_count),
         entry_link=_whole([number[link] for link, _ in entries]),
