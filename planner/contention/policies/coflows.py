@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 from planner.contention.policies.intensity import bottleneck_s
 from planner.contention.policies.levelling import compressed_levels
@@ -53,9 +54,13 @@ def bssi_order(view: View, seconds: Sequence[LinkSeconds]) -> list[int]:
     weights = dict.fromkeys(left, 1.0)
     users = users_of_links({} if job not in left else its for job, its in enumerate(seconds))
     busy = {link: sum(seconds[job][link] for job in jobs) for link, jobs in users.items()}
+    fullest_first = [(-its_s, link) for link, its_s in busy.items()]
+    heapify(fullest_first)
     backwards = []
     while left:
-        fullest = max(busy, key=lambda link: (busy[link], -link))
+        while -fullest_first[0][0] != busy[fullest_first[0][1]]:
+            heappop(fullest_first)  # It has less by now, and stands where that puts it too.
+        fullest = fullest_first[0][1]
         on_it = [job for job in users[fullest] if job in left]
         last = min(on_it, key=lambda job: (weights[job] / seconds[job][fullest], view.jobs[job].id))
         for job in on_it:
@@ -65,6 +70,7 @@ def bssi_order(view: View, seconds: Sequence[LinkSeconds]) -> list[int]:
         backwards.append(last)
         for link in seconds[last]:
             busy[link] = sum(seconds[job][link] for job in users[link] if job in left)
+            heappush(fullest_first, (-busy[link], link))
     return backwards[::-1]
 
 
