@@ -31,10 +31,12 @@ def path_of(options: Sequence[Path], choice: Choice) -> Path:
         return options[choice]
     if len(options) == 1:
         return options[0]
-    shares: dict[int, float] = defaultdict(float)
+    count = len(options)
+    whole = 1.0 / count
+    shares: dict[int, float] = {}
     for path in options:
         for link, share in path:
-            shares[link] += share / len(options)
+            shares[link] = shares.get(link, 0.0) + (whole if share == 1.0 else share / count)
     return tuple(sorted(shares.items()))
 
 
@@ -104,8 +106,8 @@ def steps_on(job: Contender, choices: Sequence[Choice]) -> tuple[Step, ...]:
 
 
 def _on_links(mover: Mover, ways: Sequence[Path]) -> Mover:
-    amounts: dict[int, float] = defaultdict(float)
+    amounts: dict[int, float] = {}
     for connection, bytes_per_s in mover.way:
         for link, share in ways[connection]:
-            amounts[link] += bytes_per_s * share
+            amounts[link] = amounts.get(link, 0.0) + bytes_per_s * share
     return replace(mover, way=tuple(sorted(amounts.items())))

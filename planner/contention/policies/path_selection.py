@@ -38,5 +38,12 @@ def least_congested_paths(view: View, order: Sequence[int]) -> tuple[tuple[Choic
 def _least_congested(options: Sequence[Path], busy: dict[int, float], bytes_per_s: Sequence[float]) -> int:
     if len(options) == 1:
         return 0
-    loads = [[busy[link] if bytes_per_s[link] > 0 else float("inf") for link, _ in path] for path in options]
-    return min(range(len(options)), key=lambda path: (max(loads[path], default=0.0), sum(loads[path]), path))
+    best, fullest, together = 0, float("inf"), float("inf")
+    for number, path in enumerate(options):
+        loads = [busy[link] if bytes_per_s[link] > 0 else float("inf") for link, _ in path]
+        most = max(loads, default=0.0)
+        if most <= fullest:
+            total = sum(loads)
+            if most < fullest or total < together:
+                best, fullest, together = number, most, total
+    return best

@@ -18,9 +18,10 @@ from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings as PlayerSettings
 from estimator.network.player.play import play
 from estimator.network.steps import Playing
+from planner.contention.playing import playing_under
 from planner.contention.policies.records import Choice, Contender, Decision, NetworkPolicy, View
 from planner.contention.policies.rehearsals import Rehearsals
-from planner.contention.viewing import contender_of, playing_under
+from planner.contention.viewing import contender_of
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.network_choice import NetworkSteering
 from planner.many_jobs.simulation.network_sharing import (
