@@ -85,6 +85,7 @@ class SteeredFabric(SharedFabric):
         self._bytes_per_s = tuple(fabric.links.bytes_per_s.tolist())
         self._in_force: dict[int, _InForce] = {}
         self._seen = lru_cache(maxsize=MOST_STATES)(self._see)
+        self._told = lru_cache(maxsize=MOST_STATES)(self._as_told)
         self._alone = lru_cache(maxsize=MOST_STATES)(self._play_alone)
         self._on_paths = lru_cache(maxsize=MOST_STATES)(self._pack_on_paths)
         self._together = lru_cache(maxsize=MOST_STATES)(self._play_together)
@@ -179,12 +180,17 @@ class SteeredFabric(SharedFabric):
         return max(0, self.levels - 1 - max(0, job.priority))
 
     def _contender(self, job: Job, number: int, standing: Standing) -> Contender:
-        seen = self._seen(standing)
-        assert seen is not None
         kept = self._in_force.get(number)
         if kept is None:
-            return replace(seen, id=job.id, own_level=self._own_level(job))
-        return replace(seen, id=job.id, now=kept.stated.paths, own_level=kept.stated.level)
+            return self._told(job.id, standing, self._own_level(job), None)
+        return self._told(job.id, standing, kept.stated.level, kept.stated.paths)
+
+    def _as_told(self, id: str, standing: Standing, own_level: int, now: tuple[Choice, ...] | None) -> Contender:
+        """A job as the policy is told of it, the same object as long as nothing changes: what follows from its paths is
+        kept in it."""
+        seen = self._seen(standing)
+        assert seen is not None
+        return replace(seen, id=id, own_level=own_level, now=seen.now if now is None else now)
 
     def _decide(self, view: View, numbers: Sequence[int]) -> Decision:
         """What the policy says, of as many jobs as may be changed."""
