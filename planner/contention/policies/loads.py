@@ -10,7 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from estimator.network.steps import Mover, Step
-from planner.contention.policies.records import Choice, Contender, Path, View, shared_evenly
+from planner.contention.policies.records import Choice, Contender, Path, View
+from planner.contention.policies.sending import shared_evenly
 
 LinkSeconds = Mapping[int, float]
 """Of each link that a job uses, how long an iteration's bytes keep it busy: M_{j,e} / B_e of Crux, eq. 2."""
@@ -18,7 +19,7 @@ LinkSeconds = Mapping[int, float]
 
 def bytes_by_connection(job: Contender) -> tuple[float, ...]:
     """Return the bytes of an iteration on each of the job's connections."""
-    return job.sent_bytes
+    return job.sending.bytes_of_connections
 
 
 def path_of(options: Sequence[Path], choice: Choice) -> Path:
@@ -28,7 +29,7 @@ def path_of(options: Sequence[Path], choice: Choice) -> Path:
 
 def path_taken(job: Contender, connection: int, choice: Choice) -> Path:
     """Return the same of a connection of a job."""
-    return job.evenly[connection] if choice is None else job.paths[connection][choice]
+    return job.sending.evenly[connection] if choice is None else job.paths[connection][choice]
 
 
 def spread_paths(view: View) -> tuple[tuple[Choice, ...], ...]:
@@ -51,7 +52,7 @@ def _seconds_of_one(job: Contender, choices: Sequence[Choice], view: View) -> Li
         return _seconds_evenly(job, view)
     seconds: dict[int, float] = {}
     bytes_per_s = view.bytes_per_s
-    for connection, (choice, size) in enumerate(zip(choices, job.sent_bytes, strict=True)):
+    for connection, (choice, size) in enumerate(zip(choices, job.sending.bytes_of_connections, strict=True)):
         if size > 0:
             for link, share in path_taken(job, connection, choice):
                 rate = bytes_per_s[link]
@@ -60,7 +61,7 @@ def _seconds_of_one(job: Contender, choices: Sequence[Choice], view: View) -> Li
 
 
 def _seconds_evenly(job: Contender, view: View) -> LinkSeconds:
-    sent = job.evenly_sent
+    sent = job.sending.evenly_sent
     with np.errstate(divide="ignore"):
         parts_s = sent.sizes / np.maximum(view.rates[sent.numbers], 0.0)[sent.place]
     seconds = np.bincount(sent.place, parts_s, minlength=len(sent.links))

@@ -40,7 +40,7 @@ def _least_congested(job: Contender, connection: int, busy: dict[int, float], by
     if len(options) == 1:
         return 0
     # No path has less than the links that all of them take; the first that has no more is the one.
-    on_all = [busy[link] if bytes_per_s[link] > 0 else float("inf") for link in job.on_all_paths[connection]]
+    on_all = [busy[link] if bytes_per_s[link] > 0 else float("inf") for link in job.sending.on_all_paths[connection]]
     least, least_together = max(on_all, default=0.0), sum(on_all)
     best, fullest, together = 0, float("inf"), float("inf")
     for number, path in enumerate(options):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from estimator.network.steps import Step
-from estimator.network.wires import Floats, Integers
-from profiles.records import dataclass
+from estimator.network.wires import Floats
+from planner.contention.policies.sending import Choice, Path, Sending
+from profiles.records import dataclass, replace
 
-Path = tuple[tuple[int, float], ...]
-"""Links that a connection crosses, by number, each once, and the share of its bytes on each (1 on a single path)."""
-
-Choice = int | None
-"""Which of a connection's paths it takes, by number; None: all of them evenly, as fabrics do that spray packets."""
+__all__ = ["Choice", "Contender", "Decision", "NetworkPolicy", "Path", "View"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,77 +56,16 @@ class Contender:
             raise ValueError(f"job {self.id}: {len(self.axes)} axes for {len(self.paths)} connections")
 
     @cached_property
-    def sent_bytes(self) -> tuple[float, ...]:
-        """The bytes of an iteration on each connection."""
-        sums = [0.0] * len(self.paths)
-        for step in self.steps:
-            for transfer in step.transfers:
-                for mover in transfer.movers:
-                    for connection, bytes_per_s in mover.way:
-                        sums[connection] += step.times * transfer.times * mover.seconds * bytes_per_s
-        return tuple(sums)
+    def sending(self) -> Sending:
+        """What follows from its steps and paths."""
+        return Sending(steps=self.steps, paths=self.paths)
 
-    @cached_property
-    def evenly(self) -> tuple[Path, ...]:
-        """Of each connection all its paths together, the bytes shared out evenly among them."""
-        return tuple(map(shared_evenly, self.paths))
-
-    @cached_property
-    def evenly_sent(self) -> Sent:
-        """The bytes of an iteration on links where each connection shares them out evenly among its paths."""
-        places: dict[int, int] = {}
-        entries = [
-            (places.setdefault(link, len(places)), size * share)
-            for path, size in zip(self.evenly, self.sent_bytes, strict=True)
-            if size > 0
-            for link, share in path
-        ]
-        place, sizes = zip(*entries, strict=True) if entries else ((), ())
-        return Sent(
-            links=tuple(places),
-            numbers=np.array(list(places), dtype=np.int64),
-            place=np.array(place, dtype=np.int64),
-            sizes=np.array(sizes, dtype=np.float64),
-        )
-
-    @cached_property
-    def on_all_paths(self) -> tuple[tuple[int, ...], ...]:
-        """Of each connection the links that it takes whichever path it gets, in the order of its first path."""
-        return tuple(_links_of_all(options) for options in self.paths)
-
-
-def shared_evenly(options: Sequence[Path]) -> Path:
-    """Return all paths of a connection together, its bytes shared out evenly among them."""
-    if len(options) == 1:
-        return options[0]
-    count = len(options)
-    whole = 1.0 / count
-    shares: dict[int, float] = {}
-    for path in options:
-        for link, share in path:
-            shares[link] = shares.get(link, 0.0) + (whole if share == 1.0 else share / count)
-    return tuple(sorted(shares.items()))
-
-
-def _links_of_all(options: tuple[Path, ...]) -> tuple[int, ...]:
-    first = [link for link, _ in options[0]]
-    common = set(first)
-    for path in options[1:]:
-        common.intersection_update([link for link, _ in path])
-        if not common:
-            return ()
-    return tuple(link for link in first if link in common)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Sent:
-    """Bytes on links: `sizes[i]` on `links[place[i]]`, connection after connection. `numbers` are the links as an
-    array."""
-
-    links: tuple[int, ...]
-    numbers: Integers
-    place: Integers
-    sizes: Floats
+    def as_told(self, *, id: str, own_level: int, now: tuple[Choice, ...]) -> Contender:
+        """Return the same job by another name, at another level and on other paths now; what follows from its steps and
+        paths is worked out once for both."""
+        other = replace(self, id=id, own_level=own_level, now=now)
+        vars(other)["sending"] = self.sending
+        return other
 
 
 @dataclass(frozen=True, kw_only=True)
