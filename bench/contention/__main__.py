@@ -1,6 +1,6 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 10] [--thin 1] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 20] [--draws 4] [--thin 1] [--first-seed 0]
         [--kept FILE] [--picture FILE]
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.contention", description=__doc__)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
-    parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
+    parser.add_argument("--decisions", type=int, default=20, help="of 46 jobs, in speed")
+    parser.add_argument("--draws", type=int, default=4, help="clusters that are drawn of each size, in speed")
     parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
@@ -76,7 +77,7 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "views":
         return views.lines(options.first_seed)
     if name == "speed":
-        return speed.lines(options.decisions, options.first_seed)
+        return speed.lines(options.decisions, options.draws, options.first_seed)
     if name == "figures-19-22":
         return figures_19_22.lines(options.thin)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)

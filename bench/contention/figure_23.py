@@ -33,10 +33,10 @@ from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings, play
+from planner.contention.playing import playing_under
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.records import Choice, Decision, View
-from planner.contention.viewing import playing_under
 from planner.one_job.tuning.student import Student
 from profiles.files import write_atomically
 from profiles.records import replace

@@ -27,9 +27,10 @@ from estimator.network.steps import Mover, Playing
 from estimator.network.wires import Floats
 from planner.contention.jobs_file import Places
 from planner.contention.plan_traffic import SentByPlan, sent_by_model
+from planner.contention.playing import playing_under
 from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.records import Decision, View
-from planner.contention.viewing import contender_of, playing_under, view_of
+from planner.contention.viewing import Sender, contenders_of, view_of
 from profiles.records import dataclass, replace
 
 LEVELS, HASHES = 8, 8
@@ -146,10 +147,11 @@ def outcomes(setting: Setting) -> dict[How, Outcome]:
     samples = dict(setting.samples)
     sent = [_sent(job, samples[job.kind], setting.behind, network) for job in setting.case.jobs]
     seats = [[_places(network).seat(slot) for slot in own.slots] for own in sent]
-    seen = [
-        contender_of(f"{job.kind} {number}", own.traffic, its_seats, fabric, flops=own.traffic.flops, seed=number)
+    senders = [
+        Sender(id=f"{job.kind} {number}", traffic=own.traffic, seats=its_seats, flops=own.traffic.flops, seed=number)
         for number, (job, own, its_seats) in enumerate(zip(setting.case.jobs, sent, seats, strict=True))
     ]
+    seen = contenders_of(senders, fabric)
     view = view_of(seen, fabric, LEVELS)
     computes_s = [sum(span.times * span.compute_s for span in own.traffic.spans) for own in sent]
     without_s = _played(view, make_network_policy("ecmp").decide(view), fabric, blocking=False)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from estimator.network.fabric import Fabric, Seat, fabric_of
 from estimator.network.traffic import Exchange, Span, Traffic
-from planner.contention.viewing import contender_of, view_of
+from planner.contention.viewing import Sender, contenders_of, view_of
 from profiles.cluster_file import load_cluster
 
 SIZES = ((46, 256, 32, 16), (1000, 2048, 256, 16))
@@ -39,11 +39,11 @@ def lines(first: int) -> Iterator[str]:
         least_s = float("inf")
         for _ in range(TIMES):
             began_s = time.process_time()
-            seen = [
-                contender_of(f"job{number}", _traffic(seats), seats, fabric, flops=1e15, seed=number)
+            senders = [
+                Sender(id=f"job{number}", traffic=_traffic(seats), seats=seats, flops=1e15, seed=number)
                 for number, seats in enumerate(drawn)
             ]
-            view = view_of(seen, fabric, LEVELS)
+            view = view_of(contenders_of(senders, fabric), fabric, LEVELS)
             least_s = min(least_s, time.process_time() - began_s)
         choices = [paths for job in view.jobs for paths in job.paths if len(paths) > 1]
         yield f"| {jobs:,} | {hosts * GPUS:,} | {len(choices):,} | {sum(map(len, choices)):,} | {least_s:.2f} |"

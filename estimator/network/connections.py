@@ -9,10 +9,11 @@ import numpy as np
 
 from estimator.network.fabric import Fabric, Seat
 from estimator.network.queue_pairs import Connections, connections_of
-from estimator.network.routes import Loads, load_links
+from estimator.network.routes import load_links
 from estimator.network.steps import Mover, Playing, Step, Transfer
 from estimator.network.together import begin_together
 from estimator.network.traffic import Exchange, Traffic
+from estimator.network.turns import Loads, Turn, loads_on
 from estimator.network.wires import Floats, Integers
 
 __all__ = [
@@ -66,15 +67,24 @@ def transfer_of(
     return Transfer(movers=(*movers, *idle), latency_s=latency_s, times=exchange.times)
 
 
-def loads_of(queue_pairs: Connections, fabric: Fabric, *, amounts: Floats, owners: Integers) -> Loads:
-    """Return what owners of queue pairs, which send so much each, put on the network and on PCIe. Raise as
-    `load_links`."""
+def loads_of(
+    queue_pairs: Connections,
+    fabric: Fabric,
+    *,
+    amounts: Floats,
+    owners: Integers,
+    turns: Sequence[Turn] | None = None,
+) -> Loads:
+    """Return what owners of queue pairs, which send so much each, put on the network and on PCIe. `turns` are those
+    that they take (`turns_taken`), where they are known already. Raise as `load_links`."""
     flows, inside = queue_pairs.flows, []
     if fabric.pcie is not None:
         inside = [
             fabric.pcie.between(queue_pairs.senders, flows.sources, receiving=False),
             fabric.pcie.between(queue_pairs.receivers, flows.destinations, receiving=True),
         ]
+    if turns is not None:
+        return loads_on(turns, fabric.links.count, amounts=amounts, owners=owners, inside=inside)
     return load_links(fabric.links, fabric.routing, flows, amounts=amounts, owners=owners, inside=inside)
 
 

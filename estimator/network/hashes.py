@@ -36,8 +36,13 @@ def packet_bytes(sources: Integers, destinations: Integers, ports: Integers) -> 
         (ports, 2),
         (np.full(len(ports), ROCE_PORT), 2),
     )
-    columns = [(values >> (8 * place)) & 0xFF for values, width in fields for place in reversed(range(width))]
-    return np.stack(columns, axis=1).astype(np.uint8)
+    packets = np.empty((len(ports), 13), dtype=np.uint8, order="F")
+    column = 0
+    for values, width in fields:
+        for place in reversed(range(width)):
+            packets[:, column] = values >> (8 * place) & 0xFF
+            column += 1
+    return packets
 
 
 def switch_seeds(seed: int, switches: Integers) -> Words:
@@ -95,14 +100,15 @@ def _xor_fold(packets: Bytes, seeds: Words) -> Words:
 
 def _jenkins(packets: Bytes, seeds: Words) -> Words:
     """Bob Jenkins' one at a time (Dr. Dobb's, 1997), which begins with the seed."""
-    value = seeds & _MASK32
+    value = (seeds & _MASK32).astype(np.uint32)
     for column in packets.T:
-        value = (value + column) & _MASK32
-        value = (value + (value << np.uint64(10))) & _MASK32
-        value ^= value >> np.uint64(6)
-    value = (value + (value << np.uint64(3))) & _MASK32
-    value ^= value >> np.uint64(11)
-    return (value + (value << np.uint64(15))) & _MASK32
+        value += column
+        value += value << np.uint32(10)
+        value ^= value >> np.uint32(6)
+    value += value << np.uint32(3)
+    value ^= value >> np.uint32(11)
+    value += value << np.uint32(15)
+    return value.astype(np.uint64)
 
 
 def _toeplitz(packets: Bytes, seeds: Words) -> Words:

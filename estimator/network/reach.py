@@ -7,6 +7,7 @@ Multi-Source Graph Traversal" (Then et al., VLDB 2014).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +35,7 @@ class Graph:
     links: Integers
 
 
+@lru_cache(maxsize=8)
 def switch_graph(links: Links, *, up_down: bool = False) -> Graph:
     """Return the graph of the links between switches that are up."""
     tails, heads = links.ends.T

@@ -17,11 +17,12 @@ from estimator.network.links import Links
 from estimator.network.missing_ways import NoWayError, no_way
 from estimator.network.reach import NO_WAY, Graph, Hops, hops_to, switch_graph, ways_on
 from estimator.network.torus import torus_steps
+from estimator.network.turns import Loads, Turn, loads_on, summed_by_turn
 from estimator.network.wires import Floats, Integers
 from profiles.records import dataclass
 from profiles.routing import Routing
 
-__all__ = ["Flow", "Flows", "Loads", "NoWayError", "Routing", "load_links", "route"]
+__all__ = ["Flow", "Flows", "Loads", "NoWayError", "Routing", "Turn", "load_links", "route", "turns_taken"]
 
 MOST_DISTANCES = 1 << 26
 """So many distances are held at once, an eighth of packets that are sprayed, which are at many switches each; of more
@@ -55,15 +56,6 @@ class Flows:
         return Flows(sources=self.sources[places], destinations=self.destinations[places], ports=self.ports[places])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loads:
-    """What owners put on links: `amounts[i]` of `owners[i]` on `links[i]`, by owner, then link, each pair once."""
-
-    owners: Integers
-    links: Integers
-    amounts: Floats
-
-
 def route(links: Links, routing: Routing, flow: Flow) -> tuple[tuple[int, float], ...]:
     """Return the links that a connection takes and the share of its bytes on each, by number. Raise NoWayError where
     none leads; ValueError for a NIC that the node has not, or two of one node."""
@@ -93,59 +85,61 @@ def load_links(
         NoWayError: a connection that no way leads for, with the link that lacks.
         ValueError: a connection inside one node.
     """
+    if routing.kind != "spray" or links.dimensions:
+        turns = turns_taken(links, routing, flows)
+        return loads_on(turns, links.count, amounts=amounts, owners=owners, inside=inside)
+    _check_apart(links, flows)
+    known, left = _told(links, routing, flows)
+    own = ((owners[of], link, amounts[of]) for of, link in (*inside, *known))
+    hops = _sprayed(links, routing, flows.at(left), amounts[left], owners[left])
+    return summed_by_turn(own, hops, links.count)
+
+
+def turns_taken(links: Links, routing: Routing, flows: Flows) -> list[Turn]:
+    """Return the links that connections take one after the other, where none is sprayed: a connection's links in the
+    order in which it takes them, turn after turn. Raise as `load_links`."""
+    _check_apart(links, flows)
+    turns, left = _told(links, routing, flows)
+    if links.dimensions:
+        rest = torus_steps(links, flows.sources[left], flows.destinations[left])
+    else:
+        rest = (turn for walk in _walks(links, routing, flows.at(left)) for turn in walk.single())
+    return [*turns, *((left[of], link) for of, link in rest)]
+
+
+def _check_apart(links: Links, flows: Flows) -> None:
     stay = links.node_of_nic[flows.sources] == links.node_of_nic[flows.destinations]
     if stay.any():
         raise ValueError(f"{stay.sum()} connections inside a node; expected those between nodes alone")
-    taken: list[tuple[Integers, Integers, Floats]] = [(owners[of], link, amounts[of]) for of, link in inside]
+
+
+def _told(links: Links, routing: Routing, flows: Flows) -> tuple[list[Turn], Integers]:
+    """The ways that somebody told, as one turn (of none, no turn), and the connections of which nobody did."""
     known, taken_already = KnownWays(links, routing).taken(flows.sources, flows.destinations, flows.ports)
-    for flow, way in known:
-        taken.append((np.full(len(way), owners[flow]), way, np.full(len(way), amounts[flow])))
     left = np.flatnonzero(~taken_already)
-    flows, amounts, owners = flows.at(left), amounts[left], owners[left]
-    if links.dimensions:
-        for of, link in torus_steps(links, flows.sources, flows.destinations):
-            taken.append((owners[of], link, amounts[of]))
-    else:
-        # Summed hop by hop: what is sprayed is on many more links than there are connections.
-        hops = _through_switches(links, routing, flows, amounts, owners)
-        taken += [_entries(_summed([hop], links.count)) for hop in hops]
-    return _summed(taken, links.count)
+    if not known:
+        return [], left
+    of = np.repeat([flow for flow, _ in known], [len(way) for _, way in known])
+    return [(of, np.concatenate([way for _, way in known]))], left
 
 
-def _entries(loads: Loads) -> tuple[Integers, Integers, Floats]:
-    return loads.owners, loads.links, loads.amounts
-
-
-def _summed(taken: list[tuple[Integers, Integers, Floats]], link_count: int) -> Loads:
-    owners, numbers, amounts = (
-        (np.concatenate(column) for column in zip(*taken, strict=True))
-        if taken
-        else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    )
-    pairs, places = np.unique(owners * link_count + numbers, return_inverse=True)
-    return Loads(
-        owners=pairs // link_count,
-        links=pairs % link_count,
-        amounts=np.bincount(places, amounts, minlength=len(pairs)).astype(np.float64),
-    )
-
-
-def _through_switches(
+def _sprayed(
     links: Links, routing: Routing, flows: Flows, amounts: Floats, owners: Integers
 ) -> Iterator[tuple[Integers, Integers, Floats]]:
     """Owners, links and amounts of each hop."""
+    for walk in _walks(links, routing, flows):
+        yield from walk.sprayed(amounts[walk.flows], owners[walk.flows])
+
+
+def _walks(links: Links, routing: Routing, flows: Flows) -> Iterator[_Walk]:
+    """Connections to some destinations after the others, so that distances are few at once."""
     graph = switch_graph(links, up_down=routing.kind == "infiniband")
     ends = Destinations(links, flows.destinations)
     most = max(1, (MOST_DISTANCES >> (3 if routing.kind == "spray" else 0)) // max(graph.states, 1))
     for start in range(0, len(ends.switches), most):
         hops = hops_to(graph, ends.switches[start : start + most])
         here = np.flatnonzero((ends.keys >= start) & (ends.keys < start + most))
-        walk = _Walk(links, routing, graph, hops, flows.at(here), ends.keys[here] - start)
-        if routing.kind == "spray":
-            yield from walk.sprayed(amounts[here], owners[here])
-        else:
-            for of, link in walk.single():
-                yield owners[here][of], link, amounts[here][of]
+        yield _Walk(links, routing, graph, hops, flows, here, ends.keys[here] - start)
 
 
 class Destinations:
@@ -183,31 +177,40 @@ def ports_of(links: Links, nics: Integers) -> tuple[Integers, Integers]:
 
 
 class _Walk:
-    """Packets of connections on their way to `keys`, the rows of `hops`."""
+    """Packets of the connections `here` on their way to `keys`, the rows of `hops`."""
 
-    def __init__(self, links: Links, routing: Routing, graph: Graph, hops: Hops, flows: Flows, keys: Integers) -> None:
+    def __init__(
+        self,
+        links: Links,
+        routing: Routing,
+        graph: Graph,
+        hops: Hops,
+        flows: Flows,
+        here: Integers,
+        keys: Integers,
+    ) -> None:
         self._links, self._routing, self._graph, self._hops = links, routing, graph, hops
-        self._flows, self._keys = flows, keys
-        self._packets = packet_bytes(flows.sources, flows.destinations, flows.ports)
+        self.flows, self._flows, self._keys = here, flows.at(here), keys
+        self._packets = packet_bytes(self._flows.sources, self._flows.destinations, self._flows.ports)
         self._spacing = up_spacing(links) if routing.kind == "infiniband" else np.ones(0, np.int64)
 
-    def single(self) -> Iterator[tuple[Integers, Integers]]:
+    def single(self) -> Iterator[Turn]:
         """Yield connections and the link that each of them takes next, until all have arrived."""
         every = np.arange(len(self._flows))
         choices, begins = self._first_choices(every)
-        link = self._choose(every, self._links.node_of_nic[self._flows.sources], choices, begins)
-        yield every, link
+        link = self._choose(every, self._links.node_of_nic[self._flows.sources], choices, begins[:-1], np.diff(begins))
+        yield self.flows, link
         state = self._links.ends[link, 1]
         moving = np.flatnonzero(self._hops[self._keys, state] > 0)
         while len(moving):
-            edges, begins = self._edges(self._keys[moving], state[moving])
-            edge = self._choose(moving, state[moving] % self._graph.vertices, edges, begins)
-            yield moving, self._graph.links[edge]
+            edges, firsts, counts = self._onward(self._keys[moving], state[moving])
+            edge = self._choose(moving, state[moving] % self._graph.vertices, edges, firsts, counts)
+            yield self.flows[moving], self._graph.links[edge]
             state[moving] = self._graph.heads[edge]
             moving = moving[self._hops[self._keys[moving], state[moving]] > 0]
         switch = state % self._graph.vertices
         choices, begins = self._last_choices(every, switch)
-        yield every, self._choose(every, switch, choices, begins)
+        yield self.flows, self._choose(every, switch, choices, begins[:-1], np.diff(begins))
 
     def sprayed(self, amounts: Floats, owners: Integers) -> Iterator[tuple[Integers, Integers, Floats]]:
         """Yield owners, links and amounts, hop by hop: in equal shares over all cables that lead nearer. What is at
@@ -268,24 +271,31 @@ class _Walk:
         return choices[kept], begins
 
     def _edges(self, keys: Integers, states: Integers) -> tuple[Integers, Integers]:
-        """The edges that lead each packet nearer, counted once for those at one switch with one destination."""
+        """The edges that lead each packet nearer, one packet's after the other's, and where each one's begin."""
+        edges, firsts, counts = self._onward(keys, states)
+        begins = np.concatenate([[0], np.cumsum(counts)])
+        return edges[np.arange(begins[-1]) + np.repeat(firsts - begins[:-1], counts)], begins
+
+    def _onward(self, keys: Integers, states: Integers) -> tuple[Integers, Integers, Integers]:
+        """The same, with the edges written once for packets at one switch with one destination: where each packet's
+        begin, and how many it has."""
         pairs, places = np.unique(keys * self._graph.states + states, return_inverse=True)
         edges, begins = ways_on(self._graph, self._hops, pairs // self._graph.states, pairs % self._graph.states)
-        counts = np.diff(begins)[places]
-        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return edges[np.repeat(begins[places], counts) + offsets], np.concatenate([[0], np.cumsum(counts)])
+        return edges, begins[places], np.diff(begins)[places]
 
-    def _choose(self, flows: Integers, switches: Integers, choices: Integers, begins: Integers) -> Integers:
+    def _choose(
+        self, flows: Integers, switches: Integers, choices: Integers, firsts: Integers, counts: Integers
+    ) -> Integers:
         """One of the choices of each connection, by the rule of the switch that it is at."""
-        counts = np.diff(begins)
         if (counts == 1).all():
-            return choices
+            alone: Integers = choices[firsts]
+            return alone
         if self._routing.kind == "infiniband":
             number = self._flows.destinations[flows] // self._spacing[switches]
         else:
             seeds = switch_seeds(self._routing.seed, switches)
             number = HASHES[self._routing.hash](self._packets[flows], seeds).astype(np.int64)
-        chosen: Integers = choices[begins[:-1] + number % counts]
+        chosen: Integers = choices[firsts + number % counts]
         return chosen
 
 

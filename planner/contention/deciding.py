@@ -227,7 +227,7 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     routing, notes = plan.now.fabric.routing, []
     connections = sum(len(seen.queue_pairs) for seen in plan.seen)
     hashed = sum(
-        choice is not None and not pair.ways[choice].known
+        choice is not None and not pair.offer[choice].known
         for seen, choices in zip(plan.seen, plan.decision.paths, strict=True)
         for pair, choice in zip(seen.queue_pairs, choices, strict=False)
     )

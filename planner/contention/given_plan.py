@@ -116,6 +116,6 @@ def _check_ports(led: Sequence[tuple[str, QueuePair, int, int]], fabric: Fabric,
         ports=np.array([port for _, _, _, port in led]),
     )
     for (key, pair, choice, port), taken in zip(led, ways_taken(fabric, flows), strict=True):
-        if sorted(taken) != sorted(pair.ways[choice].way):
+        if sorted(taken) != sorted(pair.offer[choice].way):
             expected = "ports that lead the way that is written: probe, or plan anew"
             raise InputError(where=where, key=f"{key}.ports", found=port, expected=expected)

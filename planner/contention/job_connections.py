@@ -14,9 +14,11 @@ from estimator.network.queue_pairs import Connections, connections_of
 from estimator.network.routes import Flows
 from estimator.network.steps import Mover, Transfer
 from estimator.network.traffic import Exchange, Traffic
+from estimator.network.turns import turns_at
 from estimator.network.wires import Floats, Integers
+from planner.contention.led_ways import Led
 from planner.contention.policies.records import Choice, Path
-from planner.contention.port_ways import PortWay, ways_by_port
+from planner.contention.port_ways import Offer, PortWay
 from profiles.records import dataclass
 
 Key = tuple[int, bytes, bytes]
@@ -34,15 +36,21 @@ class End:
 @dataclass(frozen=True, kw_only=True)
 class QueuePair:
     """A connection that may take several paths: its ends, the axis of what it carries, which of those of that axis
-    between these ends it is (from 0), the UDP source port that it has now, and of each of its paths the links in order,
-    ports that lead there, and whether somebody told (or probed) that they do; else the model's hash says so."""
+    between these ends it is (from 0), the UDP source port that it has now, and the `offer` of ways that it may take,
+    path by path."""
 
     axis: str
     source: End
     destination: End
     number: int
     port: int
-    ways: tuple[PortWay, ...]
+    offer: Offer
+
+    @property
+    def ways(self) -> tuple[PortWay, ...]:
+        """Of each of its paths the links in order, ports that lead there, and whether somebody told (or probed) that
+        they do; else the model's hash says so. Of one of them ask `offer`: it makes no others."""
+        return tuple(self.offer)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,16 +68,6 @@ class Opened:
         return self.number, flows.sources.tobytes(), flows.destinations.tobytes()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Offer:
-    """A queue pair, by its place in a set of them, and the ways that it may take; `now` is the one that it takes."""
-
-    key: Key
-    place: int
-    ways: tuple[PortWay, ...]
-    now: int
-
-
 def opened_by(traffic: Traffic, seats: Sequence[Seat], fabric: Fabric, seed: int) -> dict[Exchange, Opened]:
     """Return the queue pairs of each exchange of a job. Raise ValueError as `connections_of`."""
     opened: dict[Exchange, Opened] = {}
@@ -83,67 +81,64 @@ def opened_by(traffic: Traffic, seats: Sequence[Seat], fabric: Fabric, seed: int
     return opened
 
 
+def sets_of(opened: Mapping[Exchange, Opened]) -> dict[Key, Opened]:
+    """Return the sets of queue pairs of a job, each once."""
+    return {each.key: each for each in opened.values() if len(each.queue_pairs)}
+
+
 class JobConnections:
     """A job's connections, `paths`, `now` and `axes` of each: queue pairs with a choice first, described in
-    `queue_pairs`, then those that are joined, as transfers ask for them."""
+    `queue_pairs`, then those that are joined, as transfers ask for them. `led` says of each set of queue pairs which
+    ways they take and may take."""
 
     def __init__(
-        self, fabric: Fabric, opened: Mapping[Exchange, Opened], most_paths: int, most_connections: int
+        self, fabric: Fabric, opened: Mapping[Exchange, Opened], led: Mapping[Key, Led], most_connections: int
     ) -> None:
-        self._fabric, self._opened = fabric, opened
+        self._fabric, self._opened, self._led = fabric, opened, led
         self.paths: list[tuple[Path, ...]] = []
         self.now: list[Choice] = []
         self.axes: list[str] = []
         self.queue_pairs: list[QueuePair] = []
         self._joined: dict[tuple[str, Path], int] = {}
-        self._sets = {each.key: each for each in opened.values() if len(each.queue_pairs)}
+        self._sets = sets_of(opened)
         self._numbers = {key: np.full(len(each.queue_pairs), -1) for key, each in self._sets.items()}
-        offers = list(self._offers(most_paths))
+        offers = [(key, place) for key in self._sets for place, offer in enumerate(led[key].offers) if len(offer) > 1]
         self.fixed = sum(map(len, self._numbers.values())) - len(offers)
         self.left = max(len(offers) - most_connections, 0)
         self._add(self._of_most_bytes(offers, most_connections) if self.left else offers)
 
-    def _offers(self, most_paths: int) -> Iterator[_Offer]:
-        for key, each in self._sets.items():
-            for place, (ways, now) in enumerate(ways_by_port(self._fabric, each.queue_pairs.flows, most_paths)):
-                if len(ways) > 1:
-                    yield _Offer(key=key, place=place, ways=ways, now=now)
-
-    def _of_most_bytes(self, offers: Sequence[_Offer], most: int) -> list[_Offer]:
+    def _of_most_bytes(self, offers: Sequence[tuple[Key, int]], most: int) -> list[tuple[Key, int]]:
         totals = {key: np.zeros(len(each.queue_pairs)) for key, each in self._sets.items()}
         for exchange, each in self._opened.items():
             if len(each.queue_pairs):
                 totals[each.key] += exchange.times * each.queue_pairs.sizes
-        heavy = sorted(range(len(offers)), key=lambda one: (-totals[offers[one].key][offers[one].place], one))
+        heavy = sorted(range(len(offers)), key=lambda one: (-totals[offers[one][0]][offers[one][1]], one))
         return [offers[one] for one in sorted(heavy[:most])]
 
-    def _add(self, offers: Sequence[_Offer]) -> None:
-        """Make connections of queue pairs. Those between the same NICs have the very same paths."""
+    def _add(self, offers: Sequence[tuple[Key, int]]) -> None:
+        """Make connections of queue pairs, by set and place in it. Those between the same NICs have the very same
+        paths."""
         lanes = {key: _lanes(self._fabric, each.queue_pairs) for key, each in self._sets.items()}
+        ends = {key: _ends(each.queue_pairs.flows) for key, each in self._sets.items()}
         turns: defaultdict[tuple[str, int, int], int] = defaultdict(int)
-        made: dict[tuple[object, ...], tuple[Path, ...]] = {}
-        for offer in offers:
-            opened = self._sets[offer.key]
-            flows, inside = opened.queue_pairs.flows, lanes[offer.key][offer.place] if lanes[offer.key] else ()
-            pair = int(flows.sources[offer.place]), int(flows.destinations[offer.place])
-            ways = tuple(each.way for each in offer.ways)
-            if (ways, inside) not in made:
-                made[ways, inside] = tuple(tuple((link, 1.0) for link in sorted((*way, *inside))) for way in ways)
-            self._numbers[offer.key][offer.place] = len(self.paths)
-            self.paths.append(made[ways, inside])
-            self.now.append(offer.now)
-            self.axes.append(opened.axis)
+        for key, place in offers:
+            axis, led = self._sets[key].axis, self._led[key]
+            source, destination, port = ends[key][place]
+            self._numbers[key][place] = len(self.paths)
+            self.paths.append(led.paths(place, lanes[key][place] if lanes[key] else ()))
+            self.now.append(led.offers[place].place)
+            self.axes.append(axis)
             self.queue_pairs.append(
                 QueuePair(
-                    axis=opened.axis,
-                    source=self._end(pair[0]),
-                    destination=self._end(pair[1]),
-                    number=turns[opened.axis, *pair],
-                    port=int(flows.ports[offer.place]),
-                    ways=offer.ways,
+                    axis=axis,
+                    source=self._end(source),
+                    destination=self._end(destination),
+                    number=turns[axis, source, destination],
+                    port=port,
+                    offer=led.offers[place],
                 )
             )
-            turns[opened.axis, *pair] += 1
+            turns[axis, source, destination] += 1
 
     def _end(self, nic: int) -> End:
         node = int(self._fabric.links.node_of_nic[nic])
@@ -159,7 +154,8 @@ class JobConnections:
             return Transfer(movers=(Mover(way=(), seconds=seconds),), latency_s=latency_s, times=times)
         owners = mover_numbers(queue_pairs, self._fabric, model)
         rates = queue_pairs.sizes / seconds
-        loads = loads_of(queue_pairs, self._fabric, amounts=rates, owners=owners)
+        turns = self._led[opened.key].turns
+        loads = loads_of(queue_pairs, self._fabric, amounts=rates, owners=owners, turns=turns)
         parts = np.ones(int(owners.max()) + 1)
         parts[loads.owners] = eased(loads, self._fabric)
         rates = rates * parts[owners]
@@ -170,7 +166,7 @@ class JobConnections:
             owners[chosen].tolist(), numbers[chosen].tolist(), rates[chosen].tolist(), strict=True
         ):
             ways[owner].append((number, rate))
-        for owner, path, rate in self._joined_paths(queue_pairs, np.flatnonzero(numbers < 0), owners, rates):
+        for owner, path, rate in self._joined_paths(opened, np.flatnonzero(numbers < 0), owners, rates):
             ways[owner].append((self._join(path, opened.axis), rate))
         movers = tuple(Mover(way=tuple(sorted(ways[owner])), seconds=seconds) for owner in sorted(ways))
         idle = len(set(queue_pairs.groups.tolist())) < len(exchange.groups)
@@ -178,13 +174,20 @@ class JobConnections:
         return Transfer(movers=movers, latency_s=latency_s, times=times)
 
     def _joined_paths(
-        self, queue_pairs: Connections, fixed: Integers, owners: Integers, rates: Floats
+        self, opened: Opened, fixed: Integers, owners: Integers, rates: Floats
     ) -> Iterator[tuple[int, Path, float]]:
         """Of each owner with queue pairs that have no choice: its number, the shares that they put on links together,
         and what they send."""
         if not len(fixed):
             return
-        loads = loads_of(_some(queue_pairs, fixed), self._fabric, amounts=rates[fixed], owners=owners[fixed])
+        queue_pairs, turns = opened.queue_pairs, self._led[opened.key].turns
+        loads = loads_of(
+            _some(queue_pairs, fixed),
+            self._fabric,
+            amounts=rates[fixed],
+            owners=owners[fixed],
+            turns=None if turns is None else turns_at(turns, fixed, len(queue_pairs)),
+        )
         totals = np.bincount(owners[fixed], rates[fixed])
         present = np.unique(owners[fixed])
         begins = np.searchsorted(loads.owners, np.append(present, present[-1] + 1)).tolist()
@@ -204,6 +207,11 @@ class JobConnections:
 
 SHARE_DIGITS = 12
 """Shares that differ by less are the same: they were made of other sums of the same parts."""
+
+
+def _ends(flows: Flows) -> list[tuple[int, int, int]]:
+    """Of each connection both NICs and the port."""
+    return list(zip(flows.sources.tolist(), flows.destinations.tolist(), flows.ports.tolist(), strict=True))
 
 
 def _lanes(fabric: Fabric, queue_pairs: Connections) -> list[tuple[int, ...]]:

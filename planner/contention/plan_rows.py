@@ -100,7 +100,7 @@ def path_rows(plan: NetworkPlan, number: int) -> Iterator[PathRow]:
         return {"host": links.names[of.node], "nic": of.nic}
 
     for pair, choice, before in zip(seen.queue_pairs, plan.decision.paths[number], seen.contender.now, strict=False):
-        way = None if choice is None else pair.ways[choice]
+        way = None if choice is None else pair.offer[choice]
         yield PathRow.model_validate(
             {
                 "axis": pair.axis,

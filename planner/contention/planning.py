@@ -14,6 +14,7 @@ from estimator.network.steps import Playing
 from planner.contention.checked_decision import check_decision
 from planner.contention.contending import Contention, contend_as
 from planner.contention.jobs_file import PlacedJob
+from planner.contention.playing import playing_under
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.intensity import intensities
 from planner.contention.policies.loads import contending_jobs, link_seconds, path_of
@@ -21,7 +22,7 @@ from planner.contention.policies.priority import correction_factors
 from planner.contention.policies.records import Decision, NetworkPolicy, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import WITHIN, slowdowns
-from planner.contention.viewing import Seen, contender_of, playing_under, view_of
+from planner.contention.viewing import Seen, Sender, contenders_of, view_of
 from profiles.errors import NothingFits
 from profiles.records import dataclass
 
@@ -68,24 +69,27 @@ class NetworkPlan:
 def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[Seen, ...]:
     """Return the jobs as policies see them; a job whose work nobody said does none. Raise NothingFits for one that
     cannot communicate."""
-    seen = []
-    for number, job in enumerate(jobs):
-        try:
-            seen.append(
-                contender_of(
-                    job.id,
-                    job.traffic,
-                    job.seats,
-                    fabric,
-                    flops=job.flops or 0.0,
-                    own_level=job.level,
-                    seed=number,
-                    model=model,
-                )
-            )
-        except NoWayError as error:
-            raise NothingFits(f"job {job.id} cannot communicate: {error}") from None
-    return tuple(seen)
+    senders = [
+        Sender(
+            id=job.id,
+            traffic=job.traffic,
+            seats=job.seats,
+            flops=job.flops or 0.0,
+            own_level=job.level,
+            seed=number,
+        )
+        for number, job in enumerate(jobs)
+    ]
+    try:
+        return contenders_of(senders, fabric, model=model)
+    except NoWayError:
+        # Which of them it is says each by itself.
+        for sender in senders:
+            try:
+                contenders_of([sender], fabric, model=model)
+            except NoWayError as error:
+                raise NothingFits(f"job {sender.id} cannot communicate: {error}") from None
+        raise
 
 
 def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Decide, *, jitter: float) -> NetworkPlan:

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
+
 from estimator.network.steps import Mover, Step
 from planner.contention.policies.records import Choice, Contender, Path, View
+from planner.contention.policies.sending import shared_evenly
 
 LinkSeconds = Mapping[int, float]
 """Of each link that a job uses, how long an iteration's bytes keep it busy: M_{j,e} / B_e of Crux, eq. 2."""
@@ -16,26 +19,17 @@ LinkSeconds = Mapping[int, float]
 
 def bytes_by_connection(job: Contender) -> tuple[float, ...]:
     """Return the bytes of an iteration on each of the job's connections."""
-    sums = [0.0] * len(job.paths)
-    for step in job.steps:
-        for transfer in step.transfers:
-            for mover in transfer.movers:
-                for connection, bytes_per_s in mover.way:
-                    sums[connection] += step.times * transfer.times * mover.seconds * bytes_per_s
-    return tuple(sums)
+    return job.sending.bytes_of_connections
 
 
 def path_of(options: Sequence[Path], choice: Choice) -> Path:
     """Return the links of the chosen path; of all of them evenly where none is chosen."""
-    if choice is not None:
-        return options[choice]
-    if len(options) == 1:
-        return options[0]
-    shares: dict[int, float] = defaultdict(float)
-    for path in options:
-        for link, share in path:
-            shares[link] += share / len(options)
-    return tuple(sorted(shares.items()))
+    return shared_evenly(options) if choice is None else options[choice]
+
+
+def path_taken(job: Contender, connection: int, choice: Choice) -> Path:
+    """Return the same of a connection of a job."""
+    return job.sending.evenly[connection] if choice is None else job.paths[connection][choice]
 
 
 def spread_paths(view: View) -> tuple[tuple[Choice, ...], ...]:
@@ -50,22 +44,28 @@ def paths_now(view: View) -> tuple[tuple[Choice, ...], ...]:
 
 def link_seconds(view: View, paths: Sequence[Sequence[Choice]]) -> tuple[LinkSeconds, ...]:
     """Return for each job how long an iteration's bytes keep each link busy. Infinite on a link that is down."""
-    return tuple(
-        _seconds_of_one(job, choices, bytes_by_connection(job), view.bytes_per_s)
-        for job, choices in zip(view.jobs, paths, strict=True)
-    )
+    return tuple(_seconds_of_one(job, choices, view) for job, choices in zip(view.jobs, paths, strict=True))
 
 
-def _seconds_of_one(
-    job: Contender, choices: Sequence[Choice], sizes: Sequence[float], bytes_per_s: Sequence[float]
-) -> LinkSeconds:
-    seconds: dict[int, float] = defaultdict(float)
-    for options, choice, size in zip(job.paths, choices, sizes, strict=True):
+def _seconds_of_one(job: Contender, choices: Sequence[Choice], view: View) -> LinkSeconds:
+    if all(choice is None for choice in choices):
+        return _seconds_evenly(job, view)
+    seconds: dict[int, float] = {}
+    bytes_per_s = view.bytes_per_s
+    for connection, (choice, size) in enumerate(zip(choices, job.sending.bytes_of_connections, strict=True)):
         if size > 0:
-            for link, share in path_of(options, choice):
+            for link, share in path_taken(job, connection, choice):
                 rate = bytes_per_s[link]
-                seconds[link] += size * share / rate if rate > 0 else float("inf")
-    return dict(seconds)
+                seconds[link] = seconds.get(link, 0.0) + (size * share / rate if rate > 0 else float("inf"))
+    return seconds
+
+
+def _seconds_evenly(job: Contender, view: View) -> LinkSeconds:
+    sent = job.sending.evenly_sent
+    with np.errstate(divide="ignore"):
+        parts_s = sent.sizes / np.maximum(view.rates[sent.numbers], 0.0)[sent.place]
+    seconds = np.bincount(sent.place, parts_s, minlength=len(sent.links))
+    return dict(zip(sent.links, seconds.tolist(), strict=True))
 
 
 def users_of_links(seconds: Iterable[LinkSeconds]) -> dict[int, list[int]]:
@@ -90,7 +90,7 @@ def contending_jobs(seconds: Sequence[LinkSeconds]) -> tuple[int, ...]:
 
 def steps_on(job: Contender, choices: Sequence[Choice]) -> tuple[Step, ...]:
     """Return the job's steps with links in the place of connections."""
-    ways = [path_of(options, choice) for options, choice in zip(job.paths, choices, strict=True)]
+    ways = [path_taken(job, connection, choice) for connection, choice in enumerate(choices)]
     return tuple(
         replace(
             step,
@@ -104,8 +104,8 @@ def steps_on(job: Contender, choices: Sequence[Choice]) -> tuple[Step, ...]:
 
 
 def _on_links(mover: Mover, ways: Sequence[Path]) -> Mover:
-    amounts: dict[int, float] = defaultdict(float)
+    amounts: dict[int, float] = {}
     for connection, bytes_per_s in mover.way:
         for link, share in ways[connection]:
-            amounts[link] += bytes_per_s * share
+            amounts[link] = amounts.get(link, 0.0) + bytes_per_s * share
     return replace(mover, way=tuple(sorted(amounts.items())))

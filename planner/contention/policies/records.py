@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
 from estimator.network.steps import Step
-from profiles.records import dataclass
+from estimator.network.wires import Floats
+from planner.contention.policies.sending import Choice, Path, Sending
+from profiles.records import dataclass, replace
 
-Path = tuple[tuple[int, float], ...]
-"""Links that a connection crosses, by number, each once, and the share of its bytes on each (1 on a single path)."""
-
-Choice = int | None
-"""Which of a connection's paths it takes, by number; None: all of them evenly, as fabrics do that spray packets."""
+__all__ = ["Choice", "Contender", "Decision", "NetworkPolicy", "Path", "View"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,18 @@ class Contender:
         if len(self.axes) not in (0, len(self.paths)):
             raise ValueError(f"job {self.id}: {len(self.axes)} axes for {len(self.paths)} connections")
 
+    @cached_property
+    def sending(self) -> Sending:
+        """What follows from its steps and paths."""
+        return Sending(steps=self.steps, paths=self.paths)
+
+    def as_told(self, *, id: str, own_level: int, now: tuple[Choice, ...]) -> Contender:
+        """Return the same job by another name, at another level and on other paths now; what follows from its steps and
+        paths is worked out once for both."""
+        other = replace(self, id=id, own_level=own_level, now=now)
+        vars(other)["sending"] = self.sending
+        return other
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:
@@ -69,6 +82,11 @@ class View:
             raise ValueError(f"levels {self.levels}: at least 1")
         if len({job.id for job in self.jobs}) != len(self.jobs):
             raise ValueError("two jobs have the same id")
+
+    @cached_property
+    def rates(self) -> Floats:
+        """`bytes_per_s` as an array."""
+        return np.array(self.bytes_per_s, dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from estimator.pricing.layer_times import nothing_measured
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.many_jobs.sites.near_nodes import near_slots
-from planner.many_jobs.traces.garbage import collection_paused
+from planner.shared.garbage import collection_paused
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError

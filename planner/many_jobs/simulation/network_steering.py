@@ -18,9 +18,10 @@ from estimator.network.player.packing import Packed, pack
 from estimator.network.player.play import Settings as PlayerSettings
 from estimator.network.player.play import play
 from estimator.network.steps import Playing
+from estimator.network.wires import Integers
+from planner.contention.playing import playing_under
 from planner.contention.policies.records import Choice, Contender, Decision, NetworkPolicy, View
-from planner.contention.policies.rehearsals import Rehearsals
-from planner.contention.viewing import contender_of, playing_under
+from planner.contention.viewing import contender_of
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.network_choice import NetworkSteering
 from planner.many_jobs.simulation.network_sharing import (
@@ -133,11 +134,15 @@ class SteeredFabric(SharedFabric):
         for number, each in zip(numbers, stated, strict=True):
             self._in_force[number] = _InForce(standing=standings[number], stated=each)
         seconds: dict[int, float] = {}
-        for group in Rehearsals(view).groups(decision.paths):
+        parts = [
+            (standings[number], each, offset_s)
+            for number, each, offset_s in zip(numbers, stated, decision.offsets_s, strict=True)
+        ]
+        for group in sharing_links([self._on_paths(*part).links for part in parts]):
             # By what the jobs are, not by who they are or when they came.
-            members = sorted(group.jobs, key=lambda job: (repr(standings[numbers[job]]), numbers[job]))
-            parts = tuple((standings[numbers[job]], stated[job], decision.offsets_s[job]) for job in members)
-            seconds |= zip((numbers[job] for job in members), self._together(parts), strict=True)
+            members = sorted(group, key=lambda job: (repr(standings[numbers[job]]), numbers[job]))
+            its_s = self._together(tuple(parts[job] for job in members))
+            seconds |= zip((numbers[job] for job in members), its_s, strict=True)
         return Steered(seconds=seconds, pauses_s=dict.fromkeys(changed, self.change_s) if self.change_s else {})
 
     def state(self) -> dict[str, Any]:
@@ -178,12 +183,11 @@ class SteeredFabric(SharedFabric):
         return max(0, self.levels - 1 - max(0, job.priority))
 
     def _contender(self, job: Job, number: int, standing: Standing) -> Contender:
-        seen = self._seen(standing)
+        seen, kept = self._seen(standing), self._in_force.get(number)
         assert seen is not None
-        kept = self._in_force.get(number)
         if kept is None:
-            return replace(seen, id=job.id, own_level=self._own_level(job))
-        return replace(seen, id=job.id, now=kept.stated.paths, own_level=kept.stated.level)
+            return seen.as_told(id=job.id, own_level=self._own_level(job), now=seen.now)
+        return seen.as_told(id=job.id, own_level=kept.stated.level, now=kept.stated.paths)
 
     def _decide(self, view: View, numbers: Sequence[int]) -> Decision:
         """What the policy says, of as many jobs as may be changed."""
@@ -250,7 +254,8 @@ class SteeredFabric(SharedFabric):
     def _play_alone(self, standing: Standing, own_level: int) -> float:
         seen = self._seen(standing)
         assert seen is not None
-        view = View(jobs=(replace(seen, own_level=own_level),), bytes_per_s=self._bytes_per_s, levels=self.levels)
+        told = seen.as_told(id=seen.id, own_level=own_level, now=seen.now)
+        view = View(jobs=(told,), bytes_per_s=self._bytes_per_s, levels=self.levels)
         (stated,) = _stated(view, self.policy.decide(view))
         return self._together(((standing, stated, 0.0),))[0]
 
@@ -271,6 +276,23 @@ class SteeredFabric(SharedFabric):
         names = [repr(standing[1:3]) for standing, _, _ in parts]
         played = play(packed, self.fabric.links.bytes_per_s, settings=self.player, names=names)
         return tuple(job.seconds for job in played.jobs)
+
+
+def sharing_links(links: Sequence[Integers]) -> list[list[int]]:
+    """Return who shares links, by way of others too: jobs by number, from the links of each; everybody is in one
+    group."""
+    group_of = list(range(len(links)))
+    members = {job: [job] for job in group_of}
+    user: dict[int, int] = {}
+    for job, its in enumerate(links):
+        for link in its.tolist():
+            one, other = sorted((group_of[job], group_of[user.setdefault(link, job)]))
+            if one != other:
+                joined = members.pop(other)
+                members[one] += joined
+                for moved in joined:
+                    group_of[moved] = one
+    return [sorted(group) for _, group in sorted(members.items())]
 
 
 def _stated(view: View, decision: Decision) -> list[Stated]:

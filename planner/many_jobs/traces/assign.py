@@ -10,9 +10,9 @@ from estimator.layers.graph import build_graph
 from planner.many_jobs.jobs.records import AS_LOGGED, Announcement, CellBook, Job, Pool, Workload
 from planner.many_jobs.traces.choosing import Chooser
 from planner.many_jobs.traces.draws import PURPOSES, draws
-from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.records import Trace, TraceRow
 from planner.many_jobs.traces.workloads import TABLE_2, ModelFamily
+from planner.shared.garbage import collection_paused
 from planner.shared.options.simulate import Counts, NoModel, Oversize, UnknownDevice
 from profiles.errors import InputError
 from profiles.records import dataclass

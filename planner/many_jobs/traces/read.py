@@ -8,9 +8,9 @@ from typing import TextIO, get_args
 
 from planner.many_jobs.traces import acme, cellplan_csv, helios, lingjun, pai, philly, sacct
 from planner.many_jobs.traces.collect import Collector
-from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.lines import open_text
 from planner.many_jobs.traces.records import Trace
+from planner.shared.garbage import collection_paused
 from planner.shared.options.simulate import Fractional, TraceFormat
 from profiles.errors import InputError
 

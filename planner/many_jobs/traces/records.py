@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from planner.many_jobs.traces.garbage import collection_paused
+from planner.shared.garbage import collection_paused
 from profiles.errors import InputError
 from profiles.records import dataclass
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from estimator.network.links import Links, links_of_cluster
-from estimator.network.routes import Flow, Flows, NoWayError, Routing, load_links, route
+from estimator.network.routes import Flow, Flows, NoWayError, Routing, load_links, route, turns_taken
+from estimator.network.turns import NO_LINK, loads_on, turns_at, way_rows
 from profiles.cluster_file import load_cluster, name_cluster
 from profiles.routing import HASH_NAMES, HashName, KnownPath
 from tests.network_examples import cluster_of, random_links
@@ -50,6 +51,32 @@ def test_a_hash_takes_one_of_the_shortest_ways_and_spray_shares_them_out(seed: i
         assert dict(route(links, Routing(kind="spray"), flow)) == pytest.approx(
             {link: float(share) for link, share in sprayed(ways).items()}
         )
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_links_in_the_order_of_turns_lead_on_and_load_what_connections_load(seed: int) -> None:
+    links = random_links(seed)
+    rng = random.Random(seed)
+    routing = Routing(kind=rng.choice(("ecmp", "infiniband")), seed=seed)
+    up_down = routing.kind == "infiniband"
+    joined = [pair for pair in rng.choices(pairs(links), k=12) if all_ways(links, *pair, up_down=up_down)]
+    some = rng.choices(joined or pytest.skip("no two NICs are joined"), k=12)
+    sources, destinations = np.array(some).T
+    ports = np.array([rng.randint(49152, 65535) for _ in some])
+    flows = Flows(sources=sources, destinations=destinations, ports=ports)
+    turns = turns_taken(links, routing, flows)
+    for flow, row in enumerate(way_rows(turns, len(some)).tolist()):
+        way = [link for link in row if link != NO_LINK]
+        assert all(links.ends[link, 1] == links.ends[after, 0] for link, after in pairwise(way))
+        own = flow_between(links, *some[flow], port=int(flows.ports[flow]))
+        assert sorted(way) == [link for link, _ in route(links, routing, own)]
+    places = np.array(sorted(rng.sample(range(len(some)), 5)))
+    amounts, owners = np.array([rng.random() for _ in some]), np.array([rng.randrange(3) for _ in some])
+    for kept, its in ((places, turns_at(turns, places, len(some))), (np.arange(len(some)), turns)):
+        ours = loads_on(its, links.count, amounts=amounts[kept], owners=owners[kept])
+        theirs = load_links(links, routing, flows.at(kept), amounts=amounts[kept], owners=owners[kept])
+        for name in ("owners", "links", "amounts"):
+            assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
 
 
 @pytest.mark.parametrize("seed", seeds(200))

@@ -14,10 +14,12 @@ from estimator.network.player.packing import pack
 from estimator.network.routes import Flow, route
 from estimator.network.steps import Playing
 from estimator.network.traffic import Exchange, Span, Traffic
+from planner.contention.playing import playing_under
 from planner.contention.policies.loads import bytes_by_connection
-from planner.contention.viewing import Seen, contender_of, playing_under, view_of
+from planner.contention.viewing import Seen, Sender, contender_of, contenders_of, view_of
 from profiles.cluster_file import load_cluster, name_cluster
 from profiles.records import replace
+from tests.oracles.port_ways_oracle import offered_ways
 
 SITE = """schema: cellplan.cluster/1
 sites:
@@ -79,6 +81,7 @@ FABRICS = {
     "lanes": {"more": PCIE},
     "queue pairs": {"nccl": Nccl(queue_pairs=3)},
     "cut up": {"nccl": Nccl(queue_pairs=2, split_data=True)},
+    "cables": {"topology": "kind: clos2, leaves: 4, spines: 2, cables: 4"},
     "torus": {"topology": "kind: torus, dimensions: [4, 4]", "routing": ""},
 }
 
@@ -147,6 +150,32 @@ def test_ways_that_are_told_come_alone_beside_the_present_one() -> None:
     assert len(pair.ways) <= 3
     other = next(p for p in seen.queue_pairs if p.source.nic == 1)
     assert (len(other.ways), any(way.known for way in other.ways)) == (4, False)
+
+
+@pytest.mark.parametrize(("name", "most"), [("ecmp", 16), ("two sides", 2), ("three tiers", 16), ("cables", 3)])
+def test_ways_and_ports_are_those_that_trying_each_port_by_itself_finds(name: str, most: int) -> None:
+    network = fabric(**FABRICS[name])  # type: ignore[arg-type]
+    seen = contender_of("a", traffic(32), seats(0, 5, 10, 14), network, flops=1e15, seed=1, most_paths=most)
+    for pair in seen.queue_pairs[:: len(seen.queue_pairs) // 4]:
+        offered = offered_ways(network, pair, most)
+        others = [way for number, way in enumerate(pair.ways) if number != pair.offer.place]
+        assert {way.way: way.ports for way in others}.items() <= offered.items()
+        assert [way.way for way in pair.ways] == sorted({*offered, pair.offer.own.way})
+        assert pair.offer.own.ports[0] == pair.port or pair.port in pair.offer.own.ports
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_many_jobs_at_once_are_seen_as_each_by_itself(name: str) -> None:
+    network = fabric(**FABRICS[name])  # type: ignore[arg-type]
+    senders = [
+        Sender(id=f"job{number}", traffic=traffic(8 * len(nodes)), seats=seats(*nodes), flops=1e15, seed=number)
+        for number, nodes in enumerate([(0, 5, 10, 14), (1, 4), (2, 3), (9, 6, 12)])
+    ]
+    together = contenders_of(senders, network)
+    for sender, seen in zip(senders, together, strict=True):
+        (alone,) = contenders_of([sender], network)
+        assert (seen.contender, seen.fixed, seen.left) == (alone.contender, alone.fixed, alone.left)
+        assert [pair.ways for pair in seen.queue_pairs] == [pair.ways for pair in alone.queue_pairs]
 
 
 def test_of_too_many_queue_pairs_those_of_most_bytes_get_a_choice() -> None:

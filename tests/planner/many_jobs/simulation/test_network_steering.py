@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from planner.many_jobs.placers.catalogue import make_placer
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.network_choice import NetworkSteering, network_steering
-from planner.many_jobs.simulation.network_steering import SteeredFabric
+from planner.many_jobs.simulation.network_steering import SteeredFabric, sharing_links
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.seat_prices import seat_truth
 from planner.many_jobs.simulation.settings import CheckpointFile, Seated, Settings
@@ -35,6 +36,7 @@ from tests.planner.many_jobs.simulation.test_network_sharing import (
     Site,
     drawn_jobs,
 )
+from tests.seeds import seeds
 
 FOUR_WAYS = {"kind": "clos2", "leaves": 2, "spines": 4}
 """A cable from each of two leaves to each of four spines."""
@@ -323,3 +325,20 @@ def test_runs_over_networks_stand_beside_each_other(tmp_path: Path) -> None:
     crux, ecmp = (row["gpu_utilization_mean"]["mean"] for row in answer["means"])
     assert crux >= ecmp * (1 - 1e-3)
     assert any("crux (3 levels, compression=algorithm-1) decides" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_who_shares_links_is_who_can_be_reached_over_them(seed: int) -> None:
+    rng = random.Random(seed)
+    links = [np.array(sorted(rng.sample(range(14), rng.randint(0, 3)))) for _ in range(rng.randint(1, 9))]
+    groups = sharing_links(links)
+    assert sorted(job for group in groups for job in group) == list(range(len(links)))
+    for job in range(len(links)):
+        reached = {job}
+        for _ in links:
+            reached |= {
+                other
+                for other, its in enumerate(links)
+                if any(set(its.tolist()) & set(links[one].tolist()) for one in reached)
+            }
+        assert sorted(reached) in groups
