@@ -38,6 +38,9 @@ from planner.many_jobs.simulation.settings import Placement, Seated, Steered
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
 
+ALONE = "alone"
+"""What a job is called where it is asked about without others: the answer is that of all jobs like it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
@@ -250,7 +253,8 @@ class SteeredFabric(SharedFabric):
     def _play_alone(self, standing: Standing, own_level: int) -> float:
         seen = self._seen(standing)
         assert seen is not None
-        view = View(jobs=(replace(seen, own_level=own_level),), bytes_per_s=self._bytes_per_s, levels=self.levels)
+        jobs = (replace(seen, id=ALONE, own_level=own_level),)
+        view = View(jobs=jobs, bytes_per_s=self._bytes_per_s, levels=self.levels)
         (stated,) = _stated(view, self.policy.decide(view))
         return self._together(((standing, stated, 0.0),))[0]
 
