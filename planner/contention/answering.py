@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from estimator.network.fabric import fabric_of
-from planner.contention.contending import FEW, QUICK_SLOWS, contend
+from planner.contention.contending import QUICK_SLOWS, contend
 from planner.contention.contention_file import ContentionFile, cluster_row, save_contention
 from planner.contention.deciding import Asked, Decided, decide, read_asked
 from planner.contention.describing import describe
@@ -64,7 +64,7 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         "notes": [
             *cluster.notes,
             *seated.notes,
-            *_short_plays(len(jobs)),
+            *_short_plays(said["short_plays"]),
             *(NO_WORK if decided is None else _notes(decided, asked)),
         ],
         "timeline": _text(options.timeline),
@@ -78,12 +78,12 @@ NO_WORK = (
 )
 
 
-def _short_plays(jobs: int) -> tuple[str, ...]:
+def _short_plays(plays: int) -> tuple[str, ...]:
     """What is to be known of who slows whom."""
-    if jobs <= FEW:
+    if not plays:
         return ()
     return (
-        f"who slows whom is from a short play without each of {jobs} jobs, where compute varies: less than"
+        f"who slows whom is from {plays:,} short plays, each without one of the jobs, where compute varies: less than"
         f" {QUICK_SLOWS:.0%} of an iteration is not said",
     )
 

@@ -86,14 +86,17 @@ class LinkContention:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contention:
-    """All jobs, the links that two or more of them use (the fullest first), what happened first in the first run, and
-    the jobs in arrays on the fabric of that run."""
+    """All jobs, the links that two or more of them use in some run (the fullest first), what every link carries in the
+    mean of all runs, what happened first in the first run, and the jobs in arrays on the fabric of that run. Of many
+    jobs so many `short_plays`, one without each job that meets others, say who slows whom; 0 where they are few."""
 
     jobs: tuple[JobContention, ...]
     links: tuple[LinkContention, ...]
+    carried_bytes_per_s: Floats
     happened: tuple[Happening, ...]
     packed: tuple[Packed, ...]
     fabric: Fabric
+    short_plays: int
 
 
 def contend(
@@ -117,7 +120,7 @@ def contend(
         jobs,
         packed,
         fabric,
-        runs=[played for _, played in runs],
+        runs=runs,
         alone_s=[float(np.mean([of_run[number] for of_run in alone])) for number in range(len(jobs))],
         how=how,
     )
@@ -136,7 +139,7 @@ def contend_as(
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     names = [job.id for job in jobs]
     run = play(packed, fabric.links.bytes_per_s, settings=replace(how, log_rows=LOG_ROWS), names=names)
-    return _contention(jobs, packed, fabric, runs=[run], alone_s=alone_s, how=how, widely=True)
+    return _contention(jobs, packed, fabric, runs=[(packed, run)], alone_s=alone_s, how=how, widely=True)
 
 
 def _are_many(packed: Sequence[Packed]) -> bool:
@@ -149,42 +152,48 @@ def _contention(
     packed: Sequence[Packed],
     fabric: Fabric,
     *,
-    runs: Sequence[Played],
+    runs: Sequence[tuple[Sequence[Packed], Played]],
     alone_s: Sequence[float],
     how: Settings,
     widely: bool = False,
 ) -> Contention:
-    """What runs say together; of `packed` the first. `widely`: ranges are of the runs nearby, too."""
+    """What runs say together, each with the jobs on its ways; of `packed` the first. `widely`: ranges are of the runs
+    nearby, too."""
     rates, names = fabric.links.bytes_per_s, [job.id for job in jobs]
+    played = [run for _, run in runs]
     nearby = [
         play(packed, rates, settings=replace(how, jitter=how.jitter * factor, seed=seed), names=names)
         for factor, seed in NEARBY
     ]
-    slowers = _slowers(packed, runs[0], rates, names, how)
+    slowers, short_plays = _slowers(packed, played[0], rates, names, how)
     described = tuple(
         _job(
             job,
             packed[number],
             fabric,
             alone_s=alone_s[number],
-            runs=runs,
-            nearby=[runs[0], *nearby],
+            runs=played,
+            nearby=[played[0], *nearby],
             number=number,
             slowed_by=slowers[number],
         )
         for number, job in enumerate(jobs)
     )
     if widely:
-        seconds = [[run.jobs[number].seconds for run in (*runs, *nearby)] for number in range(len(jobs))]
+        seconds = [[run.jobs[number].seconds for run in (*played, *nearby)] for number in range(len(jobs))]
         described = tuple(
             replace(job, range_s=(min(its), max(its))) for job, its in zip(described, seconds, strict=True)
         )
+    carried = [mean_bytes_per_s(on, [job.seconds for job in run.jobs], len(rates)) for on, run in runs]
+    carried_bytes_per_s: Floats = np.mean(carried, axis=0)
     return Contention(
         jobs=described,
-        links=_links(packed, rates, [job.seconds for job in described]),
-        happened=runs[0].log,
+        links=_links([on for on, _ in runs], rates, carried_bytes_per_s),
+        carried_bytes_per_s=carried_bytes_per_s,
+        happened=played[0].log,
         packed=tuple(packed),
         fabric=fabric,
+        short_plays=short_plays,
     )
 
 
@@ -235,14 +244,14 @@ def _job(
 
 def _slowers(
     packed: Sequence[Packed], played: Played, rates: Floats, names: Sequence[str], settings: Settings
-) -> list[tuple[Slower, ...]]:
+) -> tuple[list[tuple[Slower, ...]], int]:
     """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one; of
-    many jobs by short plays, of which there is one for each."""
+    many jobs by short plays, and how many these are."""
     found: list[list[Slower]] = [[] for _ in packed]
     seconds = [job.seconds for job in played.jobs]
     fullness = mean_bytes_per_s(packed, seconds, len(rates)) / np.where(rates > 0, rates, np.inf)
-    least = SLOWS
-    if len(packed) > FEW:
+    least, plays, are_short = SLOWS, 0, len(packed) > FEW
+    if are_short:
         # Both sides of the comparison are as long, so that compute varies alike in them.
         least, most_events = QUICK_SLOWS, QUICK_EVENTS * len(packed)
         settings = replace(
@@ -251,6 +260,7 @@ def _slowers(
         seconds = [job.seconds for job in play(packed, rates, settings=settings, names=names).jobs]
     for part in fold(packed, rates):
         for gone in part.jobs if len(part.jobs) > 1 else ():
+            plays += 1
             others = [job for job in part.jobs if job != gone]
             without = play(
                 [packed[job] for job in others], rates, settings=settings, names=[names[job] for job in others]
@@ -261,22 +271,22 @@ def _slowers(
                     shared = np.intersect1d(packed[job].links, packed[gone].links)
                     fullest = shared[np.argsort(-fullness[shared], kind="stable")][:MOST_SHARED]
                     found[job].append(Slower(id=names[gone], gained_s=gained_s, links=tuple(fullest.tolist())))
-    return [tuple(sorted(of_job, key=lambda slower: (-slower.gained_s, slower.id))) for of_job in found]
+    slowers = [tuple(sorted(of_job, key=lambda slower: (-slower.gained_s, slower.id))) for of_job in found]
+    return slowers, plays if are_short else 0
 
 
-def _links(packed: Sequence[Packed], rates: Floats, seconds: Sequence[float]) -> tuple[LinkContention, ...]:
-    """The links that two jobs or more send over."""
-    carried = mean_bytes_per_s(packed, seconds, len(rates))
-    users = np.zeros(len(rates), dtype=np.int64)
-    for job in packed:
-        users[job.links] += 1
-    met = np.flatnonzero(users > 1)
-    members: dict[int, list[int]] = {int(link): [] for link in met}
-    for number, job in enumerate(packed):
-        for link in job.links[users[job.links] > 1]:
-            members[int(link)].append(number)
+def _links(runs: Sequence[Sequence[Packed]], rates: Floats, carried: Floats) -> tuple[LinkContention, ...]:
+    """The links that two jobs or more send over in a run, and who does so in any."""
+    members: dict[int, set[int]] = {}
+    for packed in runs:
+        users = np.zeros(len(rates), dtype=np.int64)
+        for job in packed:
+            users[job.links] += 1
+        for number, job in enumerate(packed):
+            for link in job.links[users[job.links] > 1].tolist():
+                members.setdefault(link, set()).add(number)
     links = [
-        LinkContention(link=link, busy=float(carried[link] / rates[link]), jobs=tuple(jobs))
+        LinkContention(link=link, busy=float(carried[link] / rates[link]), jobs=tuple(sorted(jobs)))
         for link, jobs in members.items()
     ]
     return tuple(sorted(links, key=lambda each: (-each.busy, each.link)))

@@ -309,6 +309,7 @@ def test_short_plays_say_of_many_jobs_what_long_ones_do(tmp_path: Path) -> None:
     rates, packed = fabric_of(cluster).links.bytes_per_s, list(found.packed)
     names = [job.job.id for job in found.jobs]
     assert any(job.slowed_by for job in found.jobs)
+    assert found.short_plays == len(jobs)
     for gone, name in enumerate(names):
         others = [number for number in range(len(names)) if number != gone]
         without = play([packed[number] for number in others], rates, names=[names[number] for number in others])
