@@ -200,9 +200,9 @@ def _contention(
 def on_fabric(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> list[Packed]:
     """Return the jobs as a player takes them. Raise NothingFits for one that cannot communicate."""
     packed = []
-    for number, job in enumerate(jobs):
+    for job in jobs:
         try:
-            playing = playing_of(job.traffic, job.seats, fabric, model=model, level=job.level, seed=number)
+            playing = playing_of(job.traffic, job.seats, fabric, model=model, level=job.level, seed=job.port_seed)
         except NoWayError as error:
             raise NothingFits(f"job {job.id} cannot communicate: {error}") from None
         packed.append(pack(replace(playing, weight=job.weight)))

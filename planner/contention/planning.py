@@ -69,7 +69,7 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
     """Return the jobs as policies see them; a job whose work nobody said does none. Raise NothingFits for one that
     cannot communicate."""
     seen = []
-    for number, job in enumerate(jobs):
+    for job in jobs:
         try:
             seen.append(
                 contender_of(
@@ -79,7 +79,7 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
                     fabric,
                     flops=job.flops or 0.0,
                     own_level=job.level,
-                    seed=number,
+                    seed=job.port_seed,
                     model=model,
                 )
             )
