@@ -126,6 +126,8 @@ def _found_and_expected(error: ErrorDetails) -> tuple[str, str]:
             return str(context["found"]), str(context["expected"])
         case "json_invalid":
             return f"no JSON ({cause})", "a JSON document"
+        case "model_type" | "dataclass_type" | "model_attributes_type":
+            return "nothing" if error["input"] is None else shown, "a mapping of keys to values"
         case "too_short" | "too_long":
             return f"{context['actual_length']} entries", _length_rule(context)
         case "value_error" if isinstance(cause, InputError):

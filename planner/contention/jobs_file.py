@@ -122,8 +122,9 @@ def _seats(
     where = str(path)
     runs = (running or {}).get(job.id)
     if job.hosts is not None:
-        hosts = expand_hosts(job.hosts, where, f"{key}.hosts")
-        texts = [] if job.gpus is None else job.gpus.split("/")
+        listed = job.hosts if isinstance(job.hosts, str) else ",".join(job.hosts)
+        hosts = expand_hosts(listed, where, f"{key}.hosts")
+        texts = [] if job.gpus is None else str(job.gpus).split("/")
         lists = [gpu_indices(text, None, where, f"{key}.gpus") for text in texts]
     elif runs is not None:
         hosts, lists = runs.hosts, list(runs.gpus)

@@ -321,3 +321,24 @@ def test_short_plays_say_of_many_jobs_what_long_ones_do(tmp_path: Path) -> None:
                 assert said[name] == pytest.approx(gained_s, abs=0.05 * job.seconds)
             if job.job.level < found.jobs[gone].job.level:
                 assert name not in said
+
+
+def test_hosts_may_be_a_list_and_a_gpu_a_number(tmp_path: Path, cluster: str) -> None:
+    told = jobs_file(tmp_path, "id: a, hosts: [gpu2, 'gpu[3-4]'], gpus: 0, traffic: {compute_s: 1.0, bytes: 1.0e+9}")
+    (job,) = read_jobs(told, load_cluster(cluster))
+    assert [(seat.node, seat.device) for seat in job.seats] == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "found nothing, expected a mapping of keys to values"),
+        ("[1, 2]", r"found \[1, 2\], expected a mapping of keys to values"),
+        ("schema: cellplan.jobs/1\njobs: [3]", r"jobs\[0\]: found 3, expected a mapping of keys to values"),
+    ],
+)
+def test_what_is_no_list_of_jobs_is_said_in_words_of_files(tmp_path: Path, cluster: str, text: str, found: str) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=found):
+        read_jobs(path, load_cluster(cluster))

@@ -282,6 +282,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         (lambda said: said["jobs"][0]["paths"][0].update(way=["a -> b"]), "jobs[0].paths[0].way"),
         (lambda said: said["jobs"][0]["paths"][0].update(queue_pair=9), "jobs[0].paths[0]"),
         (lambda said: said["jobs"][0]["paths"][0].update(ports=SOME_PORTS), "jobs[0].paths[0].ports"),
+        (lambda said: said["jobs"][0]["paths"].append(said["jobs"][0]["paths"][0]), "jobs[0].paths[2]"),
         (lambda said: said["jobs"].append(said["jobs"][0]), "jobs"),
         (lambda said: said["jobs"][0].update(offset_s=-1.0), "jobs[0].offset_s"),
         (lambda said: said.pop("schema"), "schema"),
