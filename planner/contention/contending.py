@@ -9,10 +9,10 @@ import numpy as np
 from estimator.network.connections import Model, playing_of
 from estimator.network.fabric import Fabric
 from estimator.network.missing_ways import NoWayError
-from estimator.network.player.folding import fold
 from estimator.network.player.packing import Floats, Packed, pack
 from estimator.network.player.play import Happening, Played, Settings, mean_bytes_per_s, play
 from planner.contention.jobs_file import PlacedJob
+from planner.contention.slowing import FEW, Slower, Told, slowers_of
 from profiles.errors import NothingFits
 from profiles.records import dataclass, replace
 
@@ -20,31 +20,9 @@ UNSTABLE = 0.05
 """What moves by more of its time within twice the jitter is called unstable."""
 NEARBY = ((0, 0), (1, 1), (2, 0), (2, 1))
 """How many times the jitter, and by which seed, beside the first run."""
-SLOWS = 0.001
-"""Who takes less than this of another's iteration is not said to slow it."""
-QUICK_SLOWS = 0.01
-"""The same where plays without a job are short: as compute varies, those differ by some 0.5%."""
-QUICK_WINDOW, QUICK_WINDOWS = 10, 2
-"""Iterations of a short play: twice as many are enough for who takes 1%, and a third of the events."""
-QUICK_EVENTS = 1_500
-"""Events of a job in a short play: others would go on until one that they hold up has its iterations."""
-MOST_SHARED = 3
-"""Links on which two jobs meet are named, the fullest first."""
 LOG_ROWS = 20_000
-FEW = 8
-"""So many jobs are not many."""
 FEW_LINKS = 200
 """So many links on the ways of all their connections together are few."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slower:
-    """Who slows a job: it gains `gained_s` an iteration if that one is gone; the links on which they meet, the fullest
-    first."""
-
-    id: str
-    gained_s: float
-    links: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,9 +78,16 @@ class Contention:
 
 
 def contend(
-    jobs: Sequence[PlacedJob], fabric: Fabric, *, seeds: int = 1, jitter: float = 0.01, model: Model = "collective"
+    jobs: Sequence[PlacedJob],
+    fabric: Fabric,
+    *,
+    seeds: int = 1,
+    jitter: float = 0.01,
+    model: Model = "collective",
+    told: Told | None = None,
 ) -> Contention:
-    """Return what becomes of `jobs` on a fabric, with `seeds` hashes one after the other from the fabric's own.
+    """Return what becomes of `jobs` on a fabric, with `seeds` hashes one after the other from the fabric's own. `told`
+    hears how far it is.
 
     Raises NothingFits for a job whose nodes no way joins, with the link that lacks.
     """
@@ -110,6 +95,8 @@ def contend(
     packed = on_fabric(jobs, fabric, model)
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     for seed in range(seeds):
+        if told is not None:
+            told(seed, seeds, "jobs played as they are")
         here = fabric if seed == 0 else _hashed_by(fabric, seed)
         on_here = packed if seed == 0 else on_fabric(jobs, here, model)
         settings = replace(how, seed=seed, log_rows=0 if seed else LOG_ROWS)
@@ -123,6 +110,7 @@ def contend(
         runs=runs,
         alone_s=[float(np.mean([of_run[number] for of_run in alone])) for number in range(len(jobs))],
         how=how,
+        told=told,
     )
 
 
@@ -133,13 +121,14 @@ def contend_as(
     *,
     alone_s: Sequence[float],
     jitter: float = 0.01,
+    told: Told | None = None,
 ) -> Contention:
     """Return what becomes of `jobs` that are played as `packed` says, on other paths or levels than theirs, each of
     which takes `alone_s` alone; `range_s` is of runs in which compute varies by up to twice the jitter."""
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     names = [job.id for job in jobs]
     run = play(packed, fabric.links.bytes_per_s, settings=replace(how, log_rows=LOG_ROWS), names=names)
-    return _contention(jobs, packed, fabric, runs=[(packed, run)], alone_s=alone_s, how=how, widely=True)
+    return _contention(jobs, packed, fabric, runs=[(packed, run)], alone_s=alone_s, how=how, told=told, widely=True)
 
 
 def _are_many(packed: Sequence[Packed]) -> bool:
@@ -155,17 +144,20 @@ def _contention(
     runs: Sequence[tuple[Sequence[Packed], Played]],
     alone_s: Sequence[float],
     how: Settings,
+    told: Told | None,
     widely: bool = False,
 ) -> Contention:
     """What runs say together, each with the jobs on its ways; of `packed` the first. `widely`: ranges are of the runs
     nearby, too."""
     rates, names = fabric.links.bytes_per_s, [job.id for job in jobs]
     played = [run for _, run in runs]
-    nearby = [
-        play(packed, rates, settings=replace(how, jitter=how.jitter * factor, seed=seed), names=names)
-        for factor, seed in NEARBY
-    ]
-    slowers, short_plays = _slowers(packed, played[0], rates, names, how)
+    nearby: list[Played] = []
+    for factor, seed in NEARBY:
+        if told is not None:
+            told(len(nearby), len(NEARBY), "jobs played as compute varies")
+        settings = replace(how, jitter=how.jitter * factor, seed=seed)
+        nearby.append(play(packed, rates, settings=settings, names=names))
+    slowers, short_plays = slowers_of(packed, played[0], rates, names, how, told)
     described = tuple(
         _job(
             job,
@@ -240,39 +232,6 @@ def _job(
         sent_bytes=float(packed.iteration_bytes[np.isin(packed.links, fabric.links.ports)].sum()),
         intensity=job.flops / longest_s if job.flops is not None and longest_s > 0 else None,
     )
-
-
-def _slowers(
-    packed: Sequence[Packed], played: Played, rates: Floats, names: Sequence[str], settings: Settings
-) -> tuple[list[tuple[Slower, ...]], int]:
-    """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one; of
-    many jobs by short plays, and how many these are."""
-    found: list[list[Slower]] = [[] for _ in packed]
-    seconds = [job.seconds for job in played.jobs]
-    fullness = mean_bytes_per_s(packed, seconds, len(rates)) / np.where(rates > 0, rates, np.inf)
-    least, plays, are_short = SLOWS, 0, len(packed) > FEW
-    if are_short:
-        # Both sides of the comparison are as long, so that compute varies alike in them.
-        least, most_events = QUICK_SLOWS, QUICK_EVENTS * len(packed)
-        settings = replace(
-            settings, window=QUICK_WINDOW, most_windows=QUICK_WINDOWS, most_events=most_events, log_rows=0
-        )
-        seconds = [job.seconds for job in play(packed, rates, settings=settings, names=names).jobs]
-    for part in fold(packed, rates):
-        for gone in part.jobs if len(part.jobs) > 1 else ():
-            plays += 1
-            others = [job for job in part.jobs if job != gone]
-            without = play(
-                [packed[job] for job in others], rates, settings=settings, names=[names[job] for job in others]
-            )
-            for job, after in zip(others, without.jobs, strict=True):
-                gained_s = seconds[job] - after.seconds
-                if gained_s > least * after.seconds:
-                    shared = np.intersect1d(packed[job].links, packed[gone].links)
-                    fullest = shared[np.argsort(-fullness[shared], kind="stable")][:MOST_SHARED]
-                    found[job].append(Slower(id=names[gone], gained_s=gained_s, links=tuple(fullest.tolist())))
-    slowers = [tuple(sorted(of_job, key=lambda slower: (-slower.gained_s, slower.id))) for of_job in found]
-    return slowers, plays if are_short else 0
 
 
 def _links(runs: Sequence[Sequence[Packed]], rates: Floats, carried: Floats) -> tuple[LinkContention, ...]:
