@@ -32,7 +32,11 @@ def read_routing(written: RoutingModel, network: Network, nics: Sequence[int], w
     for number, path in enumerate(written.paths):
         reader = _PathReader(where=where, key=f"{KEY}.paths[{number}]", hosts=hosts, switches=switches, nics=nics)
         paths.append(reader.path(path))
+    _check_once(paths, where)
     for address, name in written.addresses.items():
+        if not _is_address(address):
+            expected = "an IPv4 or IPv6 address, such as 10.0.1.2"
+            raise InputError(where=where, key=f"{KEY}.addresses", found=repr(address), expected=expected)
         if name not in hosts and name not in switches:
             expected = "a node or a switch of the site"
             raise InputError(where=where, key=f"{KEY}.addresses.{address}", found=repr(name), expected=expected)
@@ -43,6 +47,35 @@ def read_routing(written: RoutingModel, network: Network, nics: Sequence[int], w
         paths=tuple(paths),
         addresses=tuple(written.addresses.items()),
     )
+
+
+def _check_once(paths: Sequence[KnownPath], where: str) -> None:
+    """Raise InputError for a port that is said to lead two ways between the same NICs."""
+    said: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
+    for number, path in enumerate(paths):
+        ends = (path.source, path.source_nic, path.destination, path.destination_nic)
+        said.setdefault(ends, []).extend((first, last, number) for first, last in path.ports)
+    for (source, _, destination, _), ranges in said.items():
+        reached, by = 0, 0
+        for first, last, number in sorted(ranges):
+            if first <= reached and paths[number].through != paths[by].through:
+                later, before = max(number, by), min(number, by)
+                found = f"port {first} from {source} to {destination}, which paths[{before}] has too"
+                raise InputError(
+                    where=where, key=f"{KEY}.paths[{later}].ports", found=found, expected="one way of a port"
+                )
+            if last > reached:
+                reached, by = last, number
+
+
+def _is_address(text: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _PathReader:

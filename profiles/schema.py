@@ -96,6 +96,8 @@ def _key(error: ErrorDetails, data: Any) -> str | None:
                 continue
             data = inside
         steps.append(step)
+    if error["type"].startswith("union_tag"):
+        steps.append(error["ctx"]["discriminator"].replace("'", ""))
     if error["type"] == "missing" and error["loc"][-1] not in steps[-1:]:
         steps.append(error["loc"][-1])
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".") or None
@@ -126,6 +128,12 @@ def _found_and_expected(error: ErrorDetails) -> tuple[str, str]:
             return str(context["found"]), str(context["expected"])
         case "json_invalid":
             return f"no JSON ({cause})", "a JSON document"
+        case "union_tag_invalid":
+            return repr(context["tag"]), "one of " + str(context["expected_tags"]).replace("'", "")
+        case "union_tag_not_found":
+            return "none", f"a {str(context['discriminator']).replace(chr(39), '')}"
+        case "model_type" | "dataclass_type" | "model_attributes_type":
+            return "nothing" if error["input"] is None else shown, "a mapping of keys to values"
         case "too_short" | "too_long":
             return f"{context['actual_length']} entries", _length_rule(context)
         case "value_error" if isinstance(cause, InputError):

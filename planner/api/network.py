@@ -96,7 +96,7 @@ def network_probe(options: NetworkProbeOptions) -> dict[str, Any]:
     from profiles.yaml_files import yaml_text
 
     cluster = load_any_place(options.cluster)
-    hosts = (options.source or probing.own_host(), options.destination)
+    hosts = (options.source or probing.own_node(cluster), options.destination)
     request = probing.ProbeRequest(hosts=hosts, nics=options.nics, confidence=options.confidence)
     if options.read:
         traces = iter(probing.read_reports(options.read))

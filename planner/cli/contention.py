@@ -98,6 +98,6 @@ def _print_utilization(figures: dict[str, Any]) -> None:
         f" {figures['busy_of_held_devices_alone']:.1%}), {figures['busy_of_all_devices']:.1%} of all"
     )
     if figures["flops_per_s"] is not None:
-        lost = 1 - figures["flops_per_s"] / figures["flops_per_s_alone"]
+        lost = max(0.0, 1 - figures["flops_per_s"] / figures["flops_per_s_alone"])
         done, alone = (format_count(figures[name], "FLOP/s") for name in ("flops_per_s", "flops_per_s_alone"))
         print(f"Work done: {done}; each alone: {alone}; lost: {lost:.1%}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import floor, inf
 from typing import Any
 
 from planner.cli.output import format_count, format_seconds, print_items, print_table, print_text
@@ -12,8 +11,6 @@ MOST_LINKS = 8
 MOST_SLOWERS = 2
 SAME = 1e-3
 """An iteration that takes by no more longer, relatively, takes the same."""
-MUCH = 2.0
-"""Jobs whose iterations take more times as long as now are warned of."""
 
 
 def print_plan(found: dict[str, Any]) -> None:
@@ -33,7 +30,7 @@ def print_plan(found: dict[str, Any]) -> None:
     columns = ("job", "alone", "now", "then", "as compute varies")
     print_table("An iteration of each job then (modelled)", columns, [_time_row(job) for job in found["jobs"]])
     _print_who_pays(found["jobs"])
-    _print_much_slower(found["jobs"])
+    _print_much_slower(found["much_slower"])
     print()
     _print_links(found["links"])
     _print_utilization(found)
@@ -105,8 +102,9 @@ def _print_begins(jobs: list[dict[str, Any]]) -> None:
 
 
 def _begin(job: dict[str, Any]) -> str:
-    held = "" if job["period_s"] is None else f", each held to {format_seconds(job['period_s'])}"
-    return f"{job['id']} begins its iterations {format_seconds(job['offset_s'])} later{held}"
+    later = f" {format_seconds(job['offset_s'])} later" if job["offset_s"] else ""
+    apart = "" if job["period_s"] is None else f" at least {format_seconds(job['period_s'])} apart"
+    return f"{job['id']} begins its iterations{' and'.join(part for part in (later, apart) if part)}"
 
 
 def _print_who_pays(jobs: list[dict[str, Any]]) -> None:
@@ -131,33 +129,21 @@ def _print_who_pays(jobs: list[dict[str, Any]]) -> None:
     print_items(items)
 
 
-def _print_much_slower(jobs: list[dict[str, Any]]) -> None:
-    """Warn of jobs that take more than twice as long as now, with the cap that would hold them to that."""
-    much = [job for job in jobs if job["now_s"] is not None and _times_now(job) > MUCH]
-    if not much:
+def _print_much_slower(much: dict[str, Any] | None) -> None:
+    """Warn of jobs that take much longer than now, with the cap that would hold them."""
+    if much is None:
         return
-    worst = sorted(much, key=lambda job: (-_times_now(job), job["id"]))
     said = [
-        f"{job['id']} (" + ("gets nowhere" if job["planned_s"] is None else f"{_times_now(job):.3g} times") + ")"
-        for job in worst[:MOST_PAYERS]
+        f"{job['id']} (" + ("gets nowhere" if job["times_now"] is None else f"{job['times_now']:.3g} times") + ")"
+        for job in much["jobs"][:MOST_PAYERS]
     ]
-    more = f" and {len(much) - MOST_PAYERS} more" if len(much) > MOST_PAYERS else ""
+    more = f" and {len(much['jobs']) - MOST_PAYERS} more" if len(much["jobs"]) > MOST_PAYERS else ""
     print()
     print_text(
-        f"Warning: the most work is bought with jobs that take more than {MUCH:g} times as long as now:"
-        f" {', '.join(said)}{more}. --slowdown-cap {_cap_for(much):g} keeps every iteration within so many times alone,"
-        " or says which cap can be kept."
+        f"Warning: the most work is bought with jobs that take more than {much['times']:g} times as long as now:"
+        f" {', '.join(said)}{more}. --slowdown-cap {much['slowdown_cap']:g} keeps every iteration within so many times"
+        " alone, or says which cap can be kept."
     )
-
-
-def _times_now(job: dict[str, Any]) -> float:
-    return inf if job["planned_s"] is None else float(job["planned_s"]) / float(job["now_s"])
-
-
-def _cap_for(jobs: list[dict[str, Any]]) -> float:
-    """The greatest cap, to a tenth, that keeps each of these jobs within twice what it takes now."""
-    least = min(MUCH * float(job["now_s"]) / float(job["alone_s"]) for job in jobs)
-    return max(floor(least * 10) / 10, 1.0)
 
 
 def _loses(job: dict[str, Any]) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from estimator.network.fabric import fabric_of
-from planner.contention.contending import FEW, QUICK_SLOWS, contend
+from planner.contention.contending import contend
 from planner.contention.contention_file import ContentionFile, cluster_row, save_contention
 from planner.contention.deciding import Asked, Decided, decide, read_asked
 from planner.contention.describing import describe
@@ -16,8 +15,8 @@ from planner.contention.jobs_file import read_jobs
 from planner.contention.pictures import check_timeline, draw_links, save_timeline
 from planner.contention.plan_describing import with_plan
 from planner.contention.plan_rows import contention_rows
-from planner.contention.policies.ours import plays_for
 from planner.contention.settings import PlannedFabric, check_settings, emit_settings, verify_counters, with_map
+from planner.contention.slowing import QUICK_SLOWS, Told
 from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
 from planner.shared.inputs import load_any_place
 from planner.shared.options.contention import ContentionOptions
@@ -38,8 +37,11 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
     check_settings(options)
     seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
     jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
-    found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)
-    decided = decide(options, asked, jobs, found, _telling(options, len(jobs)))
+    told = _telling(options)
+    found = contend(
+        jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model, told=told
+    )
+    decided = decide(options, asked, jobs, found, told)
     rows = None if decided is None else with_map(_rows(decided, asked, cluster), asked.map)
     said = with_plan(describe(found, len(cluster.slots)), decided, rows)
     if options.timeline is not None:
@@ -64,7 +66,7 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         "notes": [
             *cluster.notes,
             *seated.notes,
-            *_short_plays(len(jobs)),
+            *_short_plays(said["short_plays"]),
             *(NO_WORK if decided is None else _notes(decided, asked)),
         ],
         "timeline": _text(options.timeline),
@@ -78,12 +80,12 @@ NO_WORK = (
 )
 
 
-def _short_plays(jobs: int) -> tuple[str, ...]:
+def _short_plays(plays: int) -> tuple[str, ...]:
     """What is to be known of who slows whom."""
-    if jobs <= FEW:
+    if not plays:
         return ()
     return (
-        f"who slows whom is from a short play without each of {jobs} jobs, where compute varies: less than"
+        f"who slows whom is from {plays:,} short plays, each without one of the jobs, where compute varies: less than"
         f" {QUICK_SLOWS:.0%} of an iteration is not said",
     )
 
@@ -104,16 +106,9 @@ def _rows(decided: Decided, asked: Asked, cluster: Cluster) -> ContentionFile:
     )
 
 
-def _telling(options: ContentionOptions, jobs: int) -> Callable[[int], None] | None:
+def _telling(options: ContentionOptions) -> Told | None:
     report = options.progress
-    if report is None:
-        return None
-    tell, most = report, plays_for(jobs)
-
-    def told(count: int) -> None:
-        tell(min(count, most), most, None, f"{count} cases played")
-
-    return told
+    return None if report is None else lambda done, of, what: report(done, of, None, what)
 
 
 def _text(path: object) -> str | None:

@@ -9,10 +9,10 @@ import numpy as np
 from estimator.network.connections import Model, playing_of
 from estimator.network.fabric import Fabric
 from estimator.network.missing_ways import NoWayError
-from estimator.network.player.folding import fold
 from estimator.network.player.packing import Floats, Packed, pack
 from estimator.network.player.play import Happening, Played, Settings, mean_bytes_per_s, play
 from planner.contention.jobs_file import PlacedJob
+from planner.contention.slowing import FEW, Slower, Told, slowers_of
 from profiles.errors import NothingFits
 from profiles.records import dataclass, replace
 
@@ -20,31 +20,9 @@ UNSTABLE = 0.05
 """What moves by more of its time within twice the jitter is called unstable."""
 NEARBY = ((0, 0), (1, 1), (2, 0), (2, 1))
 """How many times the jitter, and by which seed, beside the first run."""
-SLOWS = 0.001
-"""Who takes less than this of another's iteration is not said to slow it."""
-QUICK_SLOWS = 0.01
-"""The same where plays without a job are short: as compute varies, those differ by some 0.5%."""
-QUICK_WINDOW, QUICK_WINDOWS = 10, 2
-"""Iterations of a short play: twice as many are enough for who takes 1%, and a third of the events."""
-QUICK_EVENTS = 1_500
-"""Events of a job in a short play: others would go on until one that they hold up has its iterations."""
-MOST_SHARED = 3
-"""Links on which two jobs meet are named, the fullest first."""
 LOG_ROWS = 20_000
-FEW = 8
-"""So many jobs are not many."""
 FEW_LINKS = 200
 """So many links on the ways of all their connections together are few."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slower:
-    """Who slows a job: it gains `gained_s` an iteration if that one is gone; the links on which they meet, the fullest
-    first."""
-
-    id: str
-    gained_s: float
-    links: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,20 +64,30 @@ class LinkContention:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contention:
-    """All jobs, the links that two or more of them use (the fullest first), what happened first in the first run, and
-    the jobs in arrays on the fabric of that run."""
+    """All jobs, the links that two or more of them use in some run (the fullest first), what every link carries in the
+    mean of all runs, what happened first in the first run, and the jobs in arrays on the fabric of that run. Of many
+    jobs so many `short_plays`, one without each job that meets others, say who slows whom; 0 where they are few."""
 
     jobs: tuple[JobContention, ...]
     links: tuple[LinkContention, ...]
+    carried_bytes_per_s: Floats
     happened: tuple[Happening, ...]
     packed: tuple[Packed, ...]
     fabric: Fabric
+    short_plays: int
 
 
 def contend(
-    jobs: Sequence[PlacedJob], fabric: Fabric, *, seeds: int = 1, jitter: float = 0.01, model: Model = "collective"
+    jobs: Sequence[PlacedJob],
+    fabric: Fabric,
+    *,
+    seeds: int = 1,
+    jitter: float = 0.01,
+    model: Model = "collective",
+    told: Told | None = None,
 ) -> Contention:
-    """Return what becomes of `jobs` on a fabric, with `seeds` hashes one after the other from the fabric's own.
+    """Return what becomes of `jobs` on a fabric, with `seeds` hashes one after the other from the fabric's own. `told`
+    hears how far it is.
 
     Raises NothingFits for a job whose nodes no way joins, with the link that lacks.
     """
@@ -107,6 +95,8 @@ def contend(
     packed = on_fabric(jobs, fabric, model)
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     for seed in range(seeds):
+        if told is not None:
+            told(seed, seeds, "jobs played as they are")
         here = fabric if seed == 0 else _hashed_by(fabric, seed)
         on_here = packed if seed == 0 else on_fabric(jobs, here, model)
         settings = replace(how, seed=seed, log_rows=0 if seed else LOG_ROWS)
@@ -117,9 +107,10 @@ def contend(
         jobs,
         packed,
         fabric,
-        runs=[played for _, played in runs],
+        runs=runs,
         alone_s=[float(np.mean([of_run[number] for of_run in alone])) for number in range(len(jobs))],
         how=how,
+        told=told,
     )
 
 
@@ -130,13 +121,14 @@ def contend_as(
     *,
     alone_s: Sequence[float],
     jitter: float = 0.01,
+    told: Told | None = None,
 ) -> Contention:
     """Return what becomes of `jobs` that are played as `packed` says, on other paths or levels than theirs, each of
     which takes `alone_s` alone; `range_s` is of runs in which compute varies by up to twice the jitter."""
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
     names = [job.id for job in jobs]
     run = play(packed, fabric.links.bytes_per_s, settings=replace(how, log_rows=LOG_ROWS), names=names)
-    return _contention(jobs, packed, fabric, runs=[run], alone_s=alone_s, how=how, widely=True)
+    return _contention(jobs, packed, fabric, runs=[(packed, run)], alone_s=alone_s, how=how, told=told, widely=True)
 
 
 def _are_many(packed: Sequence[Packed]) -> bool:
@@ -149,51 +141,60 @@ def _contention(
     packed: Sequence[Packed],
     fabric: Fabric,
     *,
-    runs: Sequence[Played],
+    runs: Sequence[tuple[Sequence[Packed], Played]],
     alone_s: Sequence[float],
     how: Settings,
+    told: Told | None,
     widely: bool = False,
 ) -> Contention:
-    """What runs say together; of `packed` the first. `widely`: ranges are of the runs nearby, too."""
+    """What runs say together, each with the jobs on its ways; of `packed` the first. `widely`: ranges are of the runs
+    nearby, too."""
     rates, names = fabric.links.bytes_per_s, [job.id for job in jobs]
-    nearby = [
-        play(packed, rates, settings=replace(how, jitter=how.jitter * factor, seed=seed), names=names)
-        for factor, seed in NEARBY
-    ]
-    slowers = _slowers(packed, runs[0], rates, names, how)
+    played = [run for _, run in runs]
+    nearby: list[Played] = []
+    for factor, seed in NEARBY:
+        if told is not None:
+            told(len(nearby), len(NEARBY), "jobs played as compute varies")
+        settings = replace(how, jitter=how.jitter * factor, seed=seed)
+        nearby.append(play(packed, rates, settings=settings, names=names))
+    slowers, short_plays = slowers_of(packed, played[0], rates, names, how, told)
     described = tuple(
         _job(
             job,
             packed[number],
             fabric,
             alone_s=alone_s[number],
-            runs=runs,
-            nearby=[runs[0], *nearby],
+            runs=played,
+            nearby=[played[0], *nearby],
             number=number,
             slowed_by=slowers[number],
         )
         for number, job in enumerate(jobs)
     )
     if widely:
-        seconds = [[run.jobs[number].seconds for run in (*runs, *nearby)] for number in range(len(jobs))]
+        seconds = [[run.jobs[number].seconds for run in (*played, *nearby)] for number in range(len(jobs))]
         described = tuple(
             replace(job, range_s=(min(its), max(its))) for job, its in zip(described, seconds, strict=True)
         )
+    carried = [mean_bytes_per_s(on, [job.seconds for job in run.jobs], len(rates)) for on, run in runs]
+    carried_bytes_per_s: Floats = np.mean(carried, axis=0)
     return Contention(
         jobs=described,
-        links=_links(packed, rates, [job.seconds for job in described]),
-        happened=runs[0].log,
+        links=_links([on for on, _ in runs], rates, carried_bytes_per_s),
+        carried_bytes_per_s=carried_bytes_per_s,
+        happened=played[0].log,
         packed=tuple(packed),
         fabric=fabric,
+        short_plays=short_plays,
     )
 
 
 def on_fabric(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> list[Packed]:
     """Return the jobs as a player takes them. Raise NothingFits for one that cannot communicate."""
     packed = []
-    for number, job in enumerate(jobs):
+    for job in jobs:
         try:
-            playing = playing_of(job.traffic, job.seats, fabric, model=model, level=job.level, seed=number)
+            playing = playing_of(job.traffic, job.seats, fabric, model=model, level=job.level, seed=job.port_seed)
         except NoWayError as error:
             raise NothingFits(f"job {job.id} cannot communicate: {error}") from None
         packed.append(pack(replace(playing, weight=job.weight)))
@@ -233,50 +234,18 @@ def _job(
     )
 
 
-def _slowers(
-    packed: Sequence[Packed], played: Played, rates: Floats, names: Sequence[str], settings: Settings
-) -> list[tuple[Slower, ...]]:
-    """Of each job who slows it, most first: by what it takes in the first run beyond what it takes without that one; of
-    many jobs by short plays, of which there is one for each."""
-    found: list[list[Slower]] = [[] for _ in packed]
-    seconds = [job.seconds for job in played.jobs]
-    fullness = mean_bytes_per_s(packed, seconds, len(rates)) / np.where(rates > 0, rates, np.inf)
-    least = SLOWS
-    if len(packed) > FEW:
-        # Both sides of the comparison are as long, so that compute varies alike in them.
-        least, most_events = QUICK_SLOWS, QUICK_EVENTS * len(packed)
-        settings = replace(
-            settings, window=QUICK_WINDOW, most_windows=QUICK_WINDOWS, most_events=most_events, log_rows=0
-        )
-        seconds = [job.seconds for job in play(packed, rates, settings=settings, names=names).jobs]
-    for part in fold(packed, rates):
-        for gone in part.jobs if len(part.jobs) > 1 else ():
-            others = [job for job in part.jobs if job != gone]
-            without = play(
-                [packed[job] for job in others], rates, settings=settings, names=[names[job] for job in others]
-            )
-            for job, after in zip(others, without.jobs, strict=True):
-                gained_s = seconds[job] - after.seconds
-                if gained_s > least * after.seconds:
-                    shared = np.intersect1d(packed[job].links, packed[gone].links)
-                    fullest = shared[np.argsort(-fullness[shared], kind="stable")][:MOST_SHARED]
-                    found[job].append(Slower(id=names[gone], gained_s=gained_s, links=tuple(fullest.tolist())))
-    return [tuple(sorted(of_job, key=lambda slower: (-slower.gained_s, slower.id))) for of_job in found]
-
-
-def _links(packed: Sequence[Packed], rates: Floats, seconds: Sequence[float]) -> tuple[LinkContention, ...]:
-    """The links that two jobs or more send over."""
-    carried = mean_bytes_per_s(packed, seconds, len(rates))
-    users = np.zeros(len(rates), dtype=np.int64)
-    for job in packed:
-        users[job.links] += 1
-    met = np.flatnonzero(users > 1)
-    members: dict[int, list[int]] = {int(link): [] for link in met}
-    for number, job in enumerate(packed):
-        for link in job.links[users[job.links] > 1]:
-            members[int(link)].append(number)
+def _links(runs: Sequence[Sequence[Packed]], rates: Floats, carried: Floats) -> tuple[LinkContention, ...]:
+    """The links that two jobs or more send over in a run, and who does so in any."""
+    members: dict[int, set[int]] = {}
+    for packed in runs:
+        users = np.zeros(len(rates), dtype=np.int64)
+        for job in packed:
+            users[job.links] += 1
+        for number, job in enumerate(packed):
+            for link in job.links[users[job.links] > 1].tolist():
+                members.setdefault(link, set()).add(number)
     links = [
-        LinkContention(link=link, busy=float(carried[link] / rates[link]), jobs=tuple(jobs))
+        LinkContention(link=link, busy=float(carried[link] / rates[link]), jobs=tuple(sorted(jobs)))
         for link, jobs in members.items()
     ]
     return tuple(sorted(links, key=lambda each: (-each.busy, each.link)))

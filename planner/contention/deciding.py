@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 from planner.contention.chosen_policy import ChosenPolicy, choose_policy
@@ -20,6 +20,7 @@ from planner.contention.policies.records import Decision, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import slowdowns, work_per_s
 from planner.contention.settings import map_of_file
+from planner.contention.slowing import Told
 from planner.contention.viewing import Seen
 from planner.shared.options.contention import ContentionOptions
 from profiles.cluster import Cluster
@@ -106,10 +107,10 @@ def decide(
     asked: Asked,
     jobs: Sequence[PlacedJob],
     now: Contention,
-    told: Callable[[int], None] | None = None,
+    told: Told | None = None,
 ) -> Decided | None:
     """Return what the jobs of `now` are to do; None where nobody asked and the work of a job that shares links is not
-    known, without which nothing can be compared. `told` hears how many cases were played.
+    known, without which nothing can be compared. `told` hears how far it is.
 
     Raises:
         InputError: work that is not known, a level that there is not, a decision that is none on these jobs, a file of
@@ -125,8 +126,10 @@ def decide(
         _check_own_levels(jobs, levels, str(options.jobs))
     seen = see_jobs(jobs, now.fabric, options.model)
     if told is not None:
-        asked.policy.tell(told)
-    plan = plan_network(now, seen, levels, _decides(options, asked, jobs, seen, now), jitter=options.jitter)
+        most = plays_for(len(jobs))
+        asked.policy.tell(lambda count: told(min(count, most), most, "cases played"))
+    decides = _decides(options, asked, jobs, seen, now)
+    plan = plan_network(now, seen, levels, decides, jitter=options.jitter, told=told)
     own = [level for level in plan.decision.levels if level is not None]
     return Decided(
         plan=plan,

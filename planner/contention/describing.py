@@ -18,6 +18,7 @@ def describe(contention: Contention, devices: int) -> dict[str, Any]:
         "utilization": _utilization(jobs, devices),
         "hosts": len(names[: contention.fabric.links.nodes]),
         "devices": devices,
+        "short_plays": contention.short_plays,
     }
 
 

@@ -76,6 +76,7 @@ def _paths(row: JobRow, seen: Seen, fabric: Fabric, where: str, number: int) -> 
     choices: list[Choice] = list(seen.contender.now)
     connections = {_name(pair, fabric): place for place, pair in enumerate(seen.queue_pairs)}
     led: list[tuple[str, QueuePair, int, int]] = []
+    placed: set[int] = set()
     for place, path in enumerate(row.paths):
         key = f"jobs[{number}].paths[{place}]"
         ends = path.source.host, path.source.nic, path.destination.host, path.destination.nic
@@ -83,6 +84,12 @@ def _paths(row: JobRow, seen: Seen, fabric: Fabric, where: str, number: int) -> 
         if connection is None:
             found = f"queue pair {path.queue_pair} of {path.axis} from {path.source.host} to {path.destination.host}"
             raise InputError(where=where, key=key, found=found, expected=f"a connection that {row.id} has now")
+        if connection in placed:
+            found = (
+                f"queue pair {path.queue_pair} of {path.axis} from {path.source.host} to {path.destination.host} twice"
+            )
+            raise InputError(where=where, key=key, found=found, expected="each connection once")
+        placed.add(connection)
         pair = seen.queue_pairs[connection]
         choices[connection] = choice = _choice(path, pair, fabric, key, where)
         led += [] if choice is None else [(key, pair, choice, port) for port in path.ports]

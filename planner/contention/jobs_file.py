@@ -25,10 +25,14 @@ from profiles.yaml_files import read_yaml
 HOSTS = "the hosts of each job, or a plan that names its own, or --running of `contention`"
 
 
+MOST_NODES = 2**32
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlacedJob:
     """A job on its devices, rank by rank. `flops`: nobody said what work its iteration is where None. Of two jobs on
-    one link that of the lower `level` comes first; inside a level shares go by `weight`."""
+    one link that of the lower `level` comes first; inside a level shares go by `weight`. `first_ports` draws its source
+    ports (None: its first device does, so that neither other jobs nor their order in a file change them)."""
 
     id: str
     seats: tuple[Seat, ...]
@@ -36,6 +40,15 @@ class PlacedJob:
     flops: float | None
     level: int = 0
     weight: float = 1.0
+    first_ports: int | None = None
+
+    @property
+    def port_seed(self) -> int:
+        """What draws its source ports, as `estimator.network.connections.playing_of` takes it."""
+        if self.first_ports is not None:
+            return self.first_ports
+        first = min(self.seats, key=lambda seat: (seat.node, seat.device))
+        return first.node + MOST_NODES * first.device
 
 
 class Places:
@@ -109,8 +122,9 @@ def _seats(
     where = str(path)
     runs = (running or {}).get(job.id)
     if job.hosts is not None:
-        hosts = expand_hosts(job.hosts, where, f"{key}.hosts")
-        texts = [] if job.gpus is None else job.gpus.split("/")
+        listed = job.hosts if isinstance(job.hosts, str) else ",".join(job.hosts)
+        hosts = expand_hosts(listed, where, f"{key}.hosts")
+        texts = [] if job.gpus is None else str(job.gpus).split("/")
         lists = [gpu_indices(text, None, where, f"{key}.gpus") for text in texts]
     elif runs is not None:
         hosts, lists = runs.hosts, list(runs.gpus)

@@ -33,8 +33,8 @@ class WrittenJob(FileModel):
     plan: Annotated[str, Field(min_length=1)] | None = None
     model: Annotated[str, Field(min_length=1)] | None = None
     degrees: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict, max_length=30)
-    hosts: Annotated[str, Field(min_length=1)] | None = None
-    gpus: Annotated[str, Field(min_length=1)] | None = None
+    hosts: Annotated[str | list[str], Field(min_length=1)] | None = None
+    gpus: Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=0)] | None = None
     level: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
 

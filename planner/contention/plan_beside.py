@@ -51,7 +51,7 @@ def describe_beside(setup: Setup, pricing: Pricing | None, others: Sequence[Plac
     """Return what an iteration of a plan takes alone and beside the others, who slows it and whom it slows, and the
     links on which it meets them. NothingFits for a job whose nodes no way joins."""
     traffic = free_traffic(setup, pricing)
-    ours = PlacedJob(id=PLAN, seats=seats_of(setup), traffic=traffic, flops=traffic.flops)
+    ours = PlacedJob(id=PLAN, seats=seats_of(setup), traffic=traffic, flops=traffic.flops, first_ports=0)
     said = describe(contend((ours, *others), fabric_of(setup.cluster)), len(setup.cluster.slots))
     plan, *rest = said["jobs"]
     return {

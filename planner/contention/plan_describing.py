@@ -9,6 +9,7 @@ from planner.contention.contention_file import ContentionFile
 from planner.contention.deciding import Decided
 from planner.contention.emitting.environment import environment_of
 from planner.contention.emitting.planned import planned_jobs
+from planner.contention.much_slower import much_slower
 from planner.contention.plan_rows import finite
 
 
@@ -32,6 +33,8 @@ def with_plan(said: Mapping[str, Any], decided: Decided | None, rows: Contention
         "proved": described["proved"],
         "unstable": described["unstable"],
         "shares_links": decided.plan.shares_links,
+        "much_slower": much_slower(described["jobs"]),
+        "short_plays": said["short_plays"] + decided.plan.planned.short_plays,
         "beliefs": [
             {"error": belief.error, "flops_per_s": belief.flops_per_s, "lost": belief.lost}
             for belief in decided.beliefs
@@ -73,6 +76,7 @@ NOTHING_DECIDED: Mapping[str, Any] = {
     "proved": None,
     "unstable": [],
     "shares_links": None,
+    "much_slower": None,
     "beliefs": [],
     "front": [],
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from estimator.network.player.play import mean_bytes_per_s
 from planner.contention.contending import Contention
 from planner.contention.contention_file import (
     CONTENTION_SCHEMA,
@@ -136,8 +135,9 @@ def _links(plan: NetworkPlan) -> Iterator[LinkRow]:
 
 def _busy(found: Contention) -> list[float]:
     rates = found.fabric.links.bytes_per_s
-    carried = mean_bytes_per_s(found.packed, [job.seconds for job in found.jobs], len(rates))
-    return [float(c / r) if r > 0 else 0.0 for c, r in zip(carried.tolist(), rates.tolist(), strict=True)]
+    return [
+        float(c / r) if r > 0 else 0.0 for c, r in zip(found.carried_bytes_per_s.tolist(), rates.tolist(), strict=True)
+    ]
 
 
 def finite(value: float) -> float | None:

@@ -22,6 +22,7 @@ from planner.contention.policies.priority import correction_factors
 from planner.contention.policies.records import Decision, NetworkPolicy, View
 from planner.contention.policies.rehearsals import Rehearsals
 from planner.contention.policies.worth import WITHIN, slowdowns
+from planner.contention.slowing import Told
 from planner.contention.viewing import Seen, Sender, contenders_of, view_of
 from profiles.errors import NothingFits
 from profiles.records import dataclass
@@ -76,9 +77,9 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
             seats=job.seats,
             flops=job.flops or 0.0,
             own_level=job.level,
-            seed=number,
+            seed=job.port_seed,
         )
-        for number, job in enumerate(jobs)
+        for job in jobs
     ]
     try:
         return contenders_of(senders, fabric, model=model)
@@ -92,9 +93,18 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
         raise
 
 
-def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Decide, *, jitter: float) -> NetworkPlan:
+def plan_network(
+    now: Contention,
+    seen: Sequence[Seen],
+    levels: int,
+    decide: Decide,
+    *,
+    jitter: float,
+    told: Told | None = None,
+) -> NetworkPlan:
     """Return what `decide` says of the jobs of `now`, which are `seen` so, on a fabric that leaves so many levels free,
-    and what becomes of them; compute varies by the share `jitter`. Raise as `decide` does."""
+    and what becomes of them; compute varies by the share `jitter`. `told` hears how far the latter is. Raise as
+    `decide` does."""
     fabric, jobs = now.fabric, [found.job for found in now.jobs]
     view = view_of(seen, fabric, levels)
     decision = decide(view)
@@ -114,6 +124,7 @@ def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Dec
             fabric,
             alone_s=[found.alone_s for found in now.jobs],
             jitter=jitter,
+            told=told,
         ),
         intensities=tuple(
             own[job] if job in contending and isfinite(own[job]) else None for job in range(len(view.jobs))

@@ -42,6 +42,15 @@ def own_host() -> str:
     return socket.gethostname().partition(".")[0]
 
 
+def own_node(cluster: Cluster) -> str:
+    """Return the node of the cluster that this machine is, by its name. Raise InputError where it is none."""
+    own = own_host()
+    if not any(own in site.network.hosts for site in cluster.sites):
+        found = f"none, and this machine is called {own}, as no node of {cluster.text} is"
+        raise InputError(where="network probe", key="--source", found=found, expected="the node that packets come from")
+    return own
+
+
 def destination_address(cluster: Cluster, host: str) -> str:
     """Return the address that packets to a host go to: the one that the cluster file has, else the name's."""
     return next((address for address, name in routing_of(cluster).addresses if name == host), None) or resolve(host)

@@ -111,6 +111,14 @@ def test_wrong_words(words: list[str], key: str, expected: str, write: Any, caps
         ("{paths: [{from: gpu1, to: gpu2, ports: '1', through: [leaf9]}]}", "paths[0].through", "4 switches"),
         ("{paths: [{from: gpu1, to: gpu2, ports: '9-1', through: [leaf0]}]}", "paths[0].ports", "UDP ports"),
         ("{paths: [{from: gpu1, to: gpu2, ports: [0], through: [leaf0]}]}", "paths[0].ports", "UDP ports"),
+        (
+            "{paths: [{from: gpu1, to: gpu5, ports: 5-90, through: [leaf0, spine0, leaf1]},"
+            " {from: gpu1, to: gpu5, ports: '6', through: [leaf0, spine0, leaf1]},"
+            " {from: gpu1, to: gpu5, ports: '9,80', through: [leaf0, spine1, leaf1]}]}",
+            "paths[2].ports",
+            "one way of a port",
+        ),
+        ("{addresses: {10.0.0.300: leaf0}}", "fabric.routing.addresses", "IPv4"),
         ("{paths: [{from: gpu1, to: gpu2, nics: [0, 8], ports: '1', through: [leaf0]}]}", "paths[0].nics", "one of"),
     ],
 )

@@ -127,6 +127,19 @@ def test_a_torus_has_no_ways_that_ports_choose(cluster: str, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out)["failure"]["found"] == "a torus"
 
 
+def test_a_machine_that_is_no_node_says_where_packets_come_from(
+    cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_probe, "own_host", lambda: "laptop")
+    Path("log.txt").write_text(traces("spine0 (10.0.2.2)"), encoding="utf-8")
+    assert main(["network", "probe", cluster, "gpu5", "--read", "log.txt", "--json"]) == 2
+    failure = json.loads(capsys.readouterr().out)["failure"]
+    assert failure["key"] == "--source"
+    assert "laptop" in failure["found"]
+    monkeypatch.setattr(network_probe, "own_host", lambda: "gpu1")
+    assert main(["network", "probe", cluster, "gpu5", "--read", "log.txt"]) == 0
+
+
 def test_where_nobody_answers_the_machine_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     from estimator.network.probing.hops import Trace
     from estimator.network.probing.sockets import Probing

@@ -120,7 +120,9 @@ def _matters(table: _Table, bytes_per_s: Floats) -> tuple[Floats, Flags]:
     links, place = np.unique(table.link, return_inverse=True)
     rates, together = bytes_per_s[links], _Together(table, place)
     alone = (together.most(np.ones(len(place))) <= 1)[place]
-    np.minimum.at(most, table.mover[alone], (rates[place] / table.amount)[alone])
+    with np.errstate(over="ignore"):  # Next to no bytes are through at once.
+        paces = rates[place] / table.amount
+    np.minimum.at(most, table.mover[alone], paces[alone])
     asked = together.most(table.amount * most[table.mover])
     kept = ~alone & (asked > rates * NEVER_FULL)[place]
     looser = np.zeros(len(links), dtype=bool)

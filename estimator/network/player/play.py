@@ -9,13 +9,27 @@ import numpy as np
 from estimator.network.player import compiling, events
 from estimator.network.player.folding import Part, fold
 from estimator.network.player.packing import Floats, Packed, pack
-from estimator.network.player.score import EVENTS, LOGGED, NEVER, NOW, PERIOD, PRESENT, SAVED, Score, State, fresh_state
+from estimator.network.player.score import (
+    EVENTS,
+    LOGGED,
+    MOVING,
+    NEVER,
+    NOW,
+    PERIOD,
+    PRESENT,
+    SAVED,
+    Score,
+    State,
+    fresh_state,
+)
 from estimator.network.player.scoring import Watch, as_lists, make_score
 from estimator.network.steps import Playing
 from profiles.records import dataclass
 
 WHOLE = 1e-9
 """So near to a whole number of periods is one."""
+NOTHING = 1e-6
+"""Of a transfer no more than this is none of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +161,14 @@ class _PartPlayed:
             log_rows=settings.log_rows,
         )
         self._playings = [packed[job].playing for job in part.jobs]
+        self._lasts_s = [packed[job].lasts_s for job in part.jobs]
         score = make_score(part, packed, names, bytes_per_s, watch)
         state = fresh_state(score)
         compiled = compiling.can_compile() if settings.compiled is None else settings.compiled
         self._advance = compiling.compiled_advance() if compiled else events.advance
         self._score: Score = score if compiled else as_lists(score)
         self._state: State = state if compiled else as_lists(state)
-        self._skipped_s = 0.0
+        self._skipped_s, self._ended = 0.0, events.REACHED
         self._went_s: list[float | None] = [None] * len(part.jobs)
 
     @property
@@ -165,7 +180,7 @@ class _PartPlayed:
         end_s = NEVER if settings.until_s is None else settings.until_s
         while True:
             most = (1 << 60) if self._exact else self.events + settings.most_events
-            why = self._advance(self._score, self._state, end_s - self._skipped_s, most)
+            self._ended = why = self._advance(self._score, self._state, end_s - self._skipped_s, most)
             for job, went_s in enumerate(self._state.went_s):
                 if went_s < NEVER and self._went_s[job] is None:
                     self._went_s[job] = float(went_s) + self._skipped_s
@@ -213,7 +228,26 @@ class _PartPlayed:
             seconds = (self._settings.until_s - begins_s) / done if done else NEVER
         else:
             seconds = float(self._state.seconds_s[job])
+            if seconds == NEVER and self._ended == events.TIRED:
+                seconds = self._begun_s(job)
         return JobPlayed(iterations=done, seconds=seconds, ended_s=went_s, steady=steady)
+
+    def _begun_s(self, job: int) -> float:
+        """What an iteration takes of a job that has come to no rate within the events that were allowed, since its
+        iterations are long beside those of others: by those that it did, else by what is done of its first. inf where
+        it gets no share of what it waits for."""
+        state, score = self._state, self._score
+        through = 1.0
+        if state.comm[job] == MOVING:
+            transfer = state.transfer[job]
+            for mover in range(score.mover_first[transfer], score.mover_first[transfer + 1]):
+                if state.mover_active[mover] and score.seconds[mover] > 0:
+                    through = min(through, 1.0 - float(state.mover_left_s[mover] / score.seconds[mover]))
+        if through < NOTHING:
+            return NEVER
+        elapsed_s = float(state.clock[NOW] - state.came_s[job]) - self._playings[job].idle_s
+        done = float(state.done[job])
+        return elapsed_s / done if done >= 1 else max(self._lasts_s[job], elapsed_s / through)
 
     def log(self) -> list[Happening]:
         """What was logged, of jobs as all are counted."""

@@ -59,7 +59,8 @@ class PlannedJob:
 
 
 class SeatedJob(Protocol):
-    """A job of a list as its file says it: rank r sits on `seats[r]`. `flops` None: nobody said what its work is."""
+    """A job of a list as its file says it: rank r sits on `seats[r]`. `flops` None: nobody said what its work is.
+    `port_seed` draws its source ports."""
 
     @property
     def id(self) -> str: ...
@@ -71,6 +72,8 @@ class SeatedJob(Protocol):
     def flops(self) -> float | None: ...
     @property
     def weight(self) -> float: ...
+    @property
+    def port_seed(self) -> int: ...
 
 
 def planned_jobs(jobs: Sequence[Mapping[str, Any]]) -> tuple[PlannedJob, ...]:

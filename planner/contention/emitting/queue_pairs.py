@@ -73,7 +73,7 @@ def price_queue_pairs(
         for seed in range(seeds):
             routing = replace(fabric.routing, seed=fabric.routing.seed + seed)
             here = replace(fabric, routing=routing, nccl=Nccl(queue_pairs=count, split_data=split))
-            packed = [pack(_playing(job, by_id.get(job.id), here, number, model)) for number, job in enumerate(jobs)]
+            packed = [pack(_playing(job, by_id.get(job.id), here, model)) for job in jobs]
             shares.append(_work_share(jobs, packed, here))
         spread = (min(shares), max(shares))
         mean = float(np.mean(shares))
@@ -81,12 +81,12 @@ def price_queue_pairs(
     return tuple(sorted(priced, key=lambda each: (-round(each.work_share, 6), each.queue_pairs, each.split_data)))
 
 
-def _playing(job: SeatedJob, planned: PlannedJob | None, fabric: Fabric, number: int, model: Model) -> Playing:
+def _playing(job: SeatedJob, planned: PlannedJob | None, fabric: Fabric, model: Model) -> Playing:
     own: Mapping[str, int] = dict(planned.axis_levels) if planned else {}
     last = planned.last_level if planned else None
 
     def transfer(exchange: Exchange, connections: int) -> Transfer:
-        made = transfer_of(exchange, job.seats, fabric, model=model, seed=connection_seed(number, connections))
+        made = transfer_of(exchange, job.seats, fabric, model=model, seed=connection_seed(job.port_seed, connections))
         return replace(made, level=own.get(exchange.axis))
 
     return Playing(steps=steps_of(job.traffic, transfer), level=last or 0, weight=job.weight)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from models_zoo.user_code import UserFactory
 from planner.contention.policies.assembling import assemble_policy
 from planner.contention.policies.catalogue import NETWORK_POLICIES
 from planner.contention.policies.records import NetworkPolicy
+from planner.contention.users_policy import UsersPolicy
 from planner.shared.options.simulate import PolicyOption, ReplayOptions
 from profiles.errors import InputError
 from profiles.records import dataclass
 
 LEVELS = 8
 """Of a fabric of which nobody says how many it leaves free, as Crux's simulator assumes (section 6.1)."""
+OPTION = "--network-option"
 WITHOUT_POLICY = ("none", "fair")
 """Networks on which nobody decides."""
 OF_POLICIES = ("network_levels", "network_change_s", "network_change_at_most")
@@ -27,18 +30,29 @@ for a single one."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSteering:
     """A policy by name with its options, and how it is let: `levels` that the fabric leaves free, what a change of a
-    job costs it, and of how many jobs a decision may change anything (None: of all)."""
+    job costs it, and of how many jobs a decision may change anything (None: of all). `factory`: the name is code of the
+    user's."""
 
     name: str
     options: tuple[tuple[str, PolicyOption], ...] = ()
     levels: int = LEVELS
     change_s: float = 0.0
     change_at_most: int | None = None
+    factory: UserFactory | None = None
 
     def policy(self) -> NetworkPolicy:
         """Return the policy, which leaves jobs as they are that may not change. Raise InputError for an option that it
         has not."""
+        if self.factory is not None:
+            return UsersPolicy(self.factory, dict(self.options), key=OPTION, kind="network policy")
         return assemble_policy(self.name, options=dict(self.options))
+
+    def try_users(self) -> None:
+        """Let code of the user's be imported and made. Raise InputError where it cannot be, MachineError where it takes
+        too much."""
+        policy = self.policy()
+        if isinstance(policy, UsersPolicy):
+            policy.try_apart()
 
     @property
     def label(self) -> str:
@@ -67,8 +81,9 @@ def network_steering(options: ReplayOptions) -> NetworkSteering | None:
                 expected = "--network with a policy that decides: " + ", ".join(sorted(NETWORK_POLICIES))
                 raise InputError(where="simulate", key=key, found=f"--network {options.network}", expected=expected)
         return None
-    if options.network not in NETWORK_POLICIES:
-        expected = "none, fair, or one of " + ", ".join(sorted(NETWORK_POLICIES))
+    factory = options.user_code.factory(options.network)
+    if options.network not in NETWORK_POLICIES and factory is None:
+        expected = "none, fair, one of " + ", ".join(sorted(NETWORK_POLICIES)) + ", or package.module:Class"
         raise InputError(where="simulate", key="--network", found=options.network, expected=expected)
     given = {**ONLINE.get(options.network, {}), **(options.network_option or {})}
     steering = NetworkSteering(
@@ -77,10 +92,11 @@ def network_steering(options: ReplayOptions) -> NetworkSteering | None:
         levels=LEVELS if options.network_levels is None else options.network_levels,
         change_s=options.network_change_s or 0.0,
         change_at_most=options.network_change_at_most,
+        factory=factory,
     )
     try:
         steering.policy()
     except InputError as error:
-        key = error.key.replace("--policy-option", "--network-option") if error.key else "--network-option"
+        key = error.key.replace("--policy-option", OPTION) if error.key else OPTION
         raise InputError(where="simulate", key=key, found=error.found, expected=error.expected) from error
     return steering

@@ -39,6 +39,9 @@ from planner.many_jobs.simulation.settings import Placement, Seated, Steered
 from profiles.errors import InputError
 from profiles.records import dataclass, replace
 
+ALONE = "alone"
+"""What a job is called where it is asked about without others: the answer is that of all jobs like it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
@@ -254,7 +257,7 @@ class SteeredFabric(SharedFabric):
     def _play_alone(self, standing: Standing, own_level: int) -> float:
         seen = self._seen(standing)
         assert seen is not None
-        told = seen.as_told(id=seen.id, own_level=own_level, now=seen.now)
+        told = seen.as_told(id=ALONE, own_level=own_level, now=seen.now)
         view = View(jobs=(told,), bytes_per_s=self._bytes_per_s, levels=self.levels)
         (stated,) = _stated(view, self.policy.decide(view))
         return self._together(((standing, stated, 0.0),))[0]

@@ -117,7 +117,6 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     given = options_of(options.policy, options.option, (options.policy,))
     placing = options_of(options.placer, options.placer_option, (options.placer,), key="--placer-option")
     options = replace(options, option=given, placer_option=placing)
-    network_steering(options)
     _try_code(options)  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(options)
     checkpoint = None
@@ -349,7 +348,10 @@ def _has_rule(options: ReplayOptions) -> bool:
 
 
 def _try_code(options: ReplayOptions) -> None:
-    """InputError and MachineError for a policy or a rule of placement that cannot be had."""
+    """InputError and MachineError for a policy, of the network too, or a rule of placement that cannot be had."""
+    steering = network_steering(options)
+    if steering is not None:
+        steering.try_users()
     makers = _makers(options)
     if makers.of_user:
         try_apart(makers)

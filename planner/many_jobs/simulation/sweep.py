@@ -70,6 +70,8 @@ MEANS = (
 """Figures of a run that are averaged over seeds."""
 SAID_ONCE = ("notes", "as_logged")
 """Of a run, what is told once for all of them."""
+TOLD_BY = ("load", "network")
+"""What says which runs a note is of; the seed where neither does."""
 
 
 def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
@@ -111,7 +113,9 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     requests = make_requests(options)
     for request in requests:
         check_placer(request)
-        network_steering(request)
+    for steering in dict.fromkeys(map(network_steering, requests)):
+        if steering is not None:
+            steering.try_users()
     runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
     if options.csv is not None:
         write_atomically(options.csv, sweep_csv(runs))
@@ -121,13 +125,13 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
 
 
 def notes_of(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the notes of the runs, each once; before one that not all have, the loads (or the seeds) of those that
-    do."""
+    """Return the notes of the runs, each once; before one that not all have, the loads (or networks, or seeds) of those
+    that do."""
     said = []
     for note in dict.fromkeys(note for run in runs for note in run["notes"]):
         those = [run for run in runs if note in run["notes"]]
-        name = "load" if {run["load"] for run in those} != {run["load"] for run in runs} else "seed"
-        values = ", ".join(dict.fromkeys(f"{run[name]:g}" for run in those))
+        name = next((name for name in TOLD_BY if {run[name] for run in those} != {run[name] for run in runs}), "seed")
+        values = ", ".join(dict.fromkeys(format(run[name], "g" if name != "network" else "") for run in those))
         said.append(note if len(those) == len(runs) else f"({name} {values}) {note}")
     return said
 

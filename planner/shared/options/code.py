@@ -9,7 +9,7 @@ from planner.shared.options.record import Option, Options
 from planner.shared.options.values import PATIENCE
 from profiles.records import dataclass
 
-NAMING = ("model", "policy", "policies", "placer", "placers", "code")
+NAMING = ("model", "policy", "policies", "placer", "placers", "network", "networks", "code")
 """Options whose values may name code: what the user writes there is meant to run."""
 
 
@@ -32,8 +32,9 @@ class CodeOptions(Options):
     @property
     def user_code(self) -> UserCode:
         """What the user named, here and nowhere else, and may thus run."""
-        values = (getattr(self, name, None) or () for name in NAMING)
-        named = tuple(part for value in values for part in ((value,) if isinstance(value, str) else value))
+        values = (getattr(self, name, None) for name in NAMING)
+        texts = ((value,) if isinstance(value, str) else value for value in values if isinstance(value, str | tuple))
+        named = tuple(part for parts in texts for part in parts)
         return UserCode(
             named=tuple(filter(names_code, named)),
             limit_s=self.user_code_limit,

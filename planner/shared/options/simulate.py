@@ -162,8 +162,8 @@ class ReplayOptions(CodeOptions, TraceOptions):
         RUN(
             "fair: what jobs send passes the links of the site's fabric, on which those that meet share each of them"
             " max-min fairly, over time; seats have their price; crux, ours, ecmp, ...: a policy of `contention`"
-            " decides over paths and levels whenever a job comes to the fabric or leaves it; none: nobody meets on a"
-            " wire (default: %(default)s)",
+            " (or package.module:Class of yours) decides over paths and levels whenever a job comes to the fabric or"
+            " leaves it; none: nobody meets on a wire (default: %(default)s)",
             "none|fair|POLICY",
         ),
     ] = "none"

@@ -304,3 +304,22 @@ def test_what_cannot_be_played(job: Playing, said: str) -> None:
 def test_every_iteration_of_what_never_ends() -> None:
     with pytest.raises(ValueError, match="until_s"):
         play([one_transfer(1.0, 1.0)], np.array([1.0]), settings=EXACT)
+
+
+@pytest.mark.parametrize("compute_s", [50.0, 3000.0])
+def test_a_job_that_takes_long_beside_others_is_not_held_up_for_ever(compute_s: float) -> None:
+    """Events run out before it ends two iterations, the first of which takes more events than there are, or not."""
+    how = Settings(jitter=0.01, compiled=False, most_events=2_000)
+    long, short = play([one_transfer(compute_s, 5.0), one_transfer(0.1, 0.02)], np.ones(1), settings=how).jobs
+    assert not long.steady
+    assert compute_s <= long.seconds < 2 * (compute_s + 5.0)
+    assert short.seconds == pytest.approx(0.12, rel=0.1)
+
+
+def test_a_job_that_gets_nothing_has_no_end() -> None:
+    """One that hides what it sends for as long as it computes leaves nothing to a level below."""
+    greedy = one_transfer(1.0, 1.0, begins_s=0.0)
+    how = Settings(jitter=0.0, compiled=False, most_events=2_000)
+    first, last = play([greedy, one_transfer(0.2, 0.3, level=1)], np.ones(1), settings=how).jobs
+    assert first.seconds == pytest.approx(1.0)
+    assert last.seconds == float("inf")

@@ -309,6 +309,7 @@ def test_short_plays_say_of_many_jobs_what_long_ones_do(tmp_path: Path) -> None:
     rates, packed = fabric_of(cluster).links.bytes_per_s, list(found.packed)
     names = [job.job.id for job in found.jobs]
     assert any(job.slowed_by for job in found.jobs)
+    assert found.short_plays == len(jobs)
     for gone, name in enumerate(names):
         others = [number for number in range(len(names)) if number != gone]
         without = play([packed[number] for number in others], rates, names=[names[number] for number in others])
@@ -320,3 +321,63 @@ def test_short_plays_say_of_many_jobs_what_long_ones_do(tmp_path: Path) -> None:
                 assert said[name] == pytest.approx(gained_s, abs=0.05 * job.seconds)
             if job.job.level < found.jobs[gone].job.level:
                 assert name not in said
+
+
+def test_who_is_elsewhere_changes_nothing_of_who_slows_whom(tmp_path: Path) -> None:
+    """Three triples, each over a cable of its own: played among nine, of which each is played with its neighbours, a
+    job loses to another what it loses where the triple is alone."""
+    path = tmp_path / "c.yaml"
+    cables = ", ".join(
+        f"{{between: ['gpu[{4 * n + 1}-{4 * n + 3}]', a{n}]}}, {{between: [a{n}, b{n}]}}" for n in range(3)
+    )
+    below = ", ".join(f"{{between: ['gpu[{4 * n + 13}-{4 * n + 15}]', b{n}]}}" for n in range(3))
+    spare = "{between: ['gpu[4,8,12,16,20,24]', a0]}, {between: [a0, a1]}, {between: [a1, a2]}"
+    path.write_text(
+        "schema: cellplan.cluster/1\nsites:\n  - name: north\n"
+        '    nodes: [{count: 24, device: h100, names: "gpu[1-24]"}]\n'
+        "    fabric: {link: roce400, topology: {kind: wired, switches: [{name: 'a[0-2]'}, {name: 'b[0-2]'}],"
+        f" cables: [{cables}, {below}, {spare}]}}}}\n",
+        encoding="utf-8",
+    )
+    jobs = [
+        f"id: j{n}{each}, hosts: 'gpu[{4 * n + each},{4 * n + 12 + each}]', gpus: '0',"
+        f" traffic: {{compute_s: {1 + each / 5 + n / 3:.3f}, bytes: {(0.2 + each / 10) * REACHED:.0f}}}"
+        for n in range(3)
+        for each in range(1, 4)
+    ]
+    cluster = load_cluster(str(path))
+    fabric = fabric_of(cluster)
+
+    def losses(some: list[str]) -> dict[str, dict[str, float]]:
+        found = contend_on(read_jobs(jobs_file(tmp_path, *some), cluster), fabric)
+        return {
+            job.job.id: {slower.id: slower.gained_s / job.seconds for slower in job.slowed_by} for job in found.jobs
+        }
+
+    among = losses(jobs)
+    assert any(among.values())
+    for n in range(3):
+        for name, its in losses(jobs[3 * n : 3 * n + 3]).items():
+            assert set(among[name]) <= set(its)
+            assert its == pytest.approx({other: among[name].get(other, 0.0) for other in its}, abs=0.02)
+
+
+def test_hosts_may_be_a_list_and_a_gpu_a_number(tmp_path: Path, cluster: str) -> None:
+    told = jobs_file(tmp_path, "id: a, hosts: [gpu2, 'gpu[3-4]'], gpus: 0, traffic: {compute_s: 1.0, bytes: 1.0e+9}")
+    (job,) = read_jobs(told, load_cluster(cluster))
+    assert [(seat.node, seat.device) for seat in job.seats] == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "found nothing, expected a mapping of keys to values"),
+        ("[1, 2]", r"found \[1, 2\], expected a mapping of keys to values"),
+        ("schema: cellplan.jobs/1\njobs: [3]", r"jobs\[0\]: found 3, expected a mapping of keys to values"),
+    ],
+)
+def test_what_is_no_list_of_jobs_is_said_in_words_of_files(tmp_path: Path, cluster: str, text: str, found: str) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=found):
+        read_jobs(path, load_cluster(cluster))

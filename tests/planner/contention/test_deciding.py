@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from planner import api
+from planner.cli.contention_plan import _print_begins
 from planner.cli.main import main
 from planner.contention.contention_file import contention_json_schema, load_contention
 from planner.contention.policies.catalogue import NETWORK_POLICIES
@@ -281,6 +282,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         (lambda said: said["jobs"][0]["paths"][0].update(way=["a -> b"]), "jobs[0].paths[0].way"),
         (lambda said: said["jobs"][0]["paths"][0].update(queue_pair=9), "jobs[0].paths[0]"),
         (lambda said: said["jobs"][0]["paths"][0].update(ports=SOME_PORTS), "jobs[0].paths[0].ports"),
+        (lambda said: said["jobs"][0]["paths"].append(said["jobs"][0]["paths"][0]), "jobs[0].paths[2]"),
         (lambda said: said["jobs"].append(said["jobs"][0]), "jobs"),
         (lambda said: said["jobs"][0].update(offset_s=-1.0), "jobs[0].offset_s"),
         (lambda said: said.pop("schema"), "schema"),
@@ -405,6 +407,30 @@ def test_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["contention", str(jobs), "--cluster", cluster, "--policy", "none"]) == 2
 
 
+def test_no_link_carries_more_than_it_can_under_several_hashes(tmp_path: Path) -> None:
+    """Other hashes put jobs on other links: what these carry is in the mean of the runs, each by its own ways."""
+    cluster = cluster_file(tmp_path)
+    found = [decide(tmp_path, *THREE, cluster=cluster, seeds=seeds, keep_paths=True) for seeds in (1, 4)]
+    for link in (*found[0]["links"], *found[1]["links"]):
+        assert 0 <= link["busy_now"] <= 1 + 1e-9
+        assert 0 <= link["busy_planned"] <= 1 + 1e-9
+    assert {link["name"] for link in found[0]["links"]} < {link["name"] for link in found[1]["links"]}
+    assert found[1]["jobs"][0]["range_s"][0] < found[1]["jobs"][0]["range_s"][1]
+
+
+def test_begins_are_said_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [
+        {"id": name, "offset_s": offset_s, "period_s": period_s}
+        for name, offset_s, period_s in (("a", 0.5, None), ("b", 0.0, 2.0), ("c", 0.5, 2.0), ("d", 0.0, None))
+    ]
+    _print_begins(jobs)
+    assert capsys.readouterr().out.strip().splitlines() == [
+        "- a begins its iterations 500 ms later",
+        "  - b begins its iterations at least 2 s apart",
+        "  - c begins its iterations 500 ms later and at least 2 s apart",
+    ]
+
+
 def test_who_pays_much_is_warned_of_with_the_cap_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A job that hides what it sends for longer than it computes leaves the other nothing, if it comes first."""
     greedy, small = job("greedy", 1, 1.0, 0.99, 9e15, begins_s=0.001), job("small", 2, 0.2, 0.3, 1e13)
@@ -418,5 +444,11 @@ def test_who_pays_much_is_warned_of_with_the_cap_that_helps(tmp_path: Path, caps
     its = by_id(found)["small"]
     assert its["planned_s"] > 2 * its["now_s"]
     assert float(cap) == pytest.approx(2 * its["now_s"] / its["alone_s"], abs=0.1)
+    assert found["much_slower"] == {
+        "times": 2.0,
+        "jobs": [{"id": "small", "times_now": its["planned_s"] / its["now_s"]}],
+        "slowdown_cap": float(cap),
+    }
     assert main([*command, "--slowdown-cap", cap]) == 0
     assert "Warning" not in capsys.readouterr().out
+    assert decide(tmp_path, greedy, small, levels=2, slowdown_cap=float(cap))["much_slower"] is None

@@ -302,11 +302,17 @@ sites:
 """
 
 
-def test_runs_over_networks_stand_beside_each_other(tmp_path: Path) -> None:
-    cluster, trace = tmp_path / "c.yaml", tmp_path / "t.csv"
+def cluster_and_trace(folder: Path) -> tuple[Path, Path]:
+    """Four nodes, and three jobs of two each."""
+    cluster, trace = folder / "c.yaml", folder / "t.csv"
     cluster.write_text(CLUSTER)
     rows = [f"j{number},{number * 20},{400 + 50 * number},16,bert-large,32" for number in range(3)]
     trace.write_text("\n".join(["job_id,submit_time_s,duration_s,gpus,model,global_batch", *rows]) + "\n")
+    return cluster, trace
+
+
+def test_runs_over_networks_stand_beside_each_other(tmp_path: Path) -> None:
+    cluster, trace = cluster_and_trace(tmp_path)
     options = SweepOptions(
         trace=trace,
         cluster=str(cluster),
@@ -325,6 +331,54 @@ def test_runs_over_networks_stand_beside_each_other(tmp_path: Path) -> None:
     crux, ecmp = (row["gpu_utilization_mean"]["mean"] for row in answer["means"])
     assert crux >= ecmp * (1 - 1e-3)
     assert any("crux (3 levels, compression=algorithm-1) decides" in note for note in answer["notes"])
+    assert any(note.startswith("(network crux) crux") for note in answer["notes"])
+
+
+USERS = """
+from planner.contention.policies.loads import paths_now
+from planner.contention.policies.records import Decision
+
+
+class Same:
+    name = "same"
+
+    def __init__(self, level: int = 0) -> None:
+        self.level = level
+
+    def decide(self, view):
+        jobs = len(view.jobs)
+        return Decision(paths=paths_now(view), levels=(self.level,) * jobs, offsets_s=(0.0,) * jobs, order=())
+
+
+class Raises(Same):
+    def decide(self, view):
+        raise RuntimeError("no idea")
+"""
+
+
+def test_a_users_policy_decides_on_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, trace = cluster_and_trace(tmp_path)
+    (tmp_path / "usersnetwork.py").write_text(USERS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    options = SweepOptions(
+        trace=trace,
+        cluster=str(cluster),
+        placer="random",
+        networks=("fair", "usersnetwork:Same"),
+        network_option={"usersnetwork:Same.level": 1},
+    )
+    fair, users = simulate_sweep(options)["runs"]
+    assert users["network_policy"] == "usersnetwork:Same"
+    assert users["network_decisions"] > 0
+    assert users["jct_mean_s"] == pytest.approx(fair["jct_mean_s"], rel=1e-9), "one level for all is fair shares"
+    with pytest.raises(InputError, match=r"network policy usersnetwork:Same: levels of job alone: found 9"):
+        simulate_sweep(replace(options, network_option={"usersnetwork:Same.level": 9}))
+    with pytest.raises(InputError, match=r"--network-option nonsense: found no such option, expected one of level"):
+        simulate_sweep(replace(options, network_option={"usersnetwork:Same.nonsense": 9}))
+    with pytest.raises(InputError, match="found RuntimeError: no idea"):
+        simulate_sweep(replace(options, networks=("usersnetwork:Raises",), network_option=None))
+    with pytest.raises(InputError, match="nowhere"):
+        simulate_sweep(replace(options, networks=("nowhere:Same",), network_option=None))
 
 
 @pytest.mark.parametrize("seed", seeds(40))
