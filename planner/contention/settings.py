@@ -16,7 +16,7 @@ from planner.contention.emitting.levels import MapLevel
 from planner.contention.emitting.planned import PlannedJob, SeatedJob, find_job, planned_jobs
 from planner.contention.emitting.priority_map import PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair, price_queue_pairs
-from planner.contention.emitting.transports import INFINIBAND, Transport
+from planner.contention.emitting.transports import INFINIBAND, Transport, service_levels
 from planner.contention.emitting.verifying import describe_verified, verify
 from planner.shared.options.contention import ContentionOptions
 from profiles.errors import InputError
@@ -82,6 +82,14 @@ def map_of_file(file: ContentionFile, where: Path | None) -> PriorityMap | None:
         MapLevel(dscp=row.dscp or 0, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
         for row in file.map.levels
     )
+    if file.map.source == INFINIBAND:
+        assumed = service_levels(len(levels))
+        return replace(
+            assumed,
+            levels=tuple(
+                replace(level, service=own.service) for level, own in zip(levels, assumed.levels, strict=True)
+            ),
+        )
     return PriorityMap(source=file.map.source, levels=levels)
 
 

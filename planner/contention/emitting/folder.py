@@ -18,6 +18,7 @@ from planner.contention.emitting.axis_levels import axis_levels_snippet
 from planner.contention.emitting.environment import JobEnvironment, environment_of, level_of
 from planner.contention.emitting.map_files import mlnx_qos_commands, sonic_tables
 from planner.contention.emitting.nftables import nftables_file
+from planner.contention.emitting.opensm import opensm_lines
 from planner.contention.emitting.planned import PlannedJob
 from planner.contention.emitting.priority_map import PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
@@ -64,9 +65,8 @@ def settings_files(settings: Settings) -> dict[str, str]:
                 "notes": list(notes),
             }
         )
-    if settings.with_map and settings.transport in ("roce", "tcp"):
-        files["map/mlnx_qos.sh"] = mlnx_qos_commands(settings.map)
-        files["map/sonic_qos.json"] = sonic_tables(settings.map)
+    if settings.with_map:
+        files |= _map_files(settings)
     index = {
         "schema": SCHEMA,
         "transport": settings.transport,
@@ -169,6 +169,15 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
     finally:
         with suppress(OSError):
             shutil.rmtree(beside)
+
+
+def _map_files(settings: Settings) -> dict[str, str]:
+    """What NICs and switches are set by, none where their network has no levels."""
+    if settings.transport == "infiniband":
+        return {"map/opensm.conf": opensm_lines(settings.map)}
+    if settings.transport == "other":
+        return {}
+    return {"map/mlnx_qos.sh": mlnx_qos_commands(settings.map), "map/sonic_qos.json": sonic_tables(settings.map)}
 
 
 def _job_files(

@@ -69,7 +69,13 @@ def read_mlnx_qos(text: str, *, where: str) -> FoundLevels:
             f"{where}: NIC {', '.join(differing)} of the file is set otherwise than the first, which counts"
         )
     queues, classes = _queues(first)
-    return FoundLevels(queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings))
+    return FoundLevels(
+        queues=tuple(queues),
+        class_of_dscp=classes,
+        warnings=tuple(warnings),
+        lossless=tuple(sorted(first.pfc)),
+        class_of_priority=first.class_of_priority,
+    )
 
 
 def _global_class(device: str | None, tclass: int) -> str:

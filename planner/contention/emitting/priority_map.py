@@ -23,19 +23,30 @@ MLNX_QOS, SONIC, ASSUMED = "mlnx_qos", "SONiC", "assumed"
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityMap:
-    """The levels that jobs may have, the most urgent first, and those kept for others. `warnings` are of the fabric as
-    it was found; `warnings_of` are of a map's choice of levels. `ports` are those of the switch that it is of."""
+    """The levels that jobs may have, the most urgent first, those kept for others, and those that a plan of fewer
+    levels leaves as they are. `warnings` are of the fabric as it was found; `warnings_of` are of a map's choice of
+    levels. The rest is as it was read: `lossless` the priorities with flow control, `ports` those of the switch, and
+    the traffic class of each DSCP and, of NICs, of each priority."""
 
     source: str
     levels: tuple[MapLevel, ...]
     reserved: tuple[MapLevel, ...] = ()
+    unused: tuple[MapLevel, ...] = ()
     warnings: tuple[str, ...] = ()
+    lossless: tuple[int, ...] = ()
     ports: tuple[str, ...] = ()
+    class_of_dscp: tuple[tuple[int, int], ...] = ()
+    class_of_priority: tuple[tuple[int, int], ...] = ()
 
     @property
     def assumed(self) -> bool:
         """Whether nobody said what the fabric has."""
         return self.source == ASSUMED
+
+    @property
+    def others(self) -> tuple[MapLevel, ...]:
+        """The queues that jobs of the plan do not have."""
+        return (*self.reserved, *self.unused)
 
 
 def read_priority_map(path: str | Path, *, reserved: Collection[int] | None = None) -> PriorityMap:
@@ -83,7 +94,8 @@ def for_levels(of: PriorityMap, levels: int) -> PriorityMap:
         expected = f"1 to {len(of.levels)}: the levels that the fabric leaves free ({of.source}{kept})"
         raise InputError(where="contention", key="--levels", found=levels, expected=expected)
     by_use = sorted(range(len(of.levels)), key=lambda number: (not of.levels[number].pfc, number))
-    return replace(of, levels=tuple(of.levels[number] for number in sorted(by_use[:levels])))
+    taken, left = (tuple(of.levels[number] for number in sorted(own)) for own in (by_use[:levels], by_use[levels:]))
+    return replace(of, levels=taken, unused=(*of.unused, *left))
 
 
 def warnings_of(of: PriorityMap) -> tuple[str, ...]:
@@ -133,7 +145,16 @@ def _sorted_out(
         said = f"all of them: {_listed(sorted(kept))}" if kept else "no queue that a DSCP leads to"
         raise InputError(where=where, key="reserved", found=said, expected="at least one traffic class left for jobs")
     others = tuple(level for level in queues if level.traffic_class in kept)
-    return PriorityMap(source=source, levels=free, reserved=others, warnings=found.warnings, ports=found.ports)
+    return PriorityMap(
+        source=source,
+        levels=free,
+        reserved=others,
+        warnings=found.warnings,
+        lossless=found.lossless,
+        ports=found.ports,
+        class_of_dscp=tuple(sorted(class_of_dscp.items())),
+        class_of_priority=tuple(sorted(found.class_of_priority.items())),
+    )
 
 
 def _levels(numbers: Sequence[int]) -> str:

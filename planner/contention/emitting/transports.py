@@ -33,14 +33,22 @@ def transport_of(cluster: Cluster) -> Transport:
 
 def service_levels(levels: int) -> PriorityMap:
     """Return so many levels of InfiniBand: service level `levels` - 1 for the most urgent, 0, which all else has, for
-    the last. Raise InputError for less than one or more than eight, as there are virtual lanes for data."""
+    the last. One is served before all others; of more than two the rest go by weight. Raise InputError for less than
+    one or more than eight, as there are virtual lanes for data."""
     if not 1 <= levels <= MOST_LEVELS:
         expected = f"1 to {MOST_LEVELS}, as there are virtual lanes for data"
         raise InputError(where="contention", key="--levels", found=levels, expected=expected)
-    chosen = tuple(MapLevel(dscp=0, traffic_class=number, priority=number) for number in range(levels - 1, -1, -1))
+    chosen = tuple(
+        MapLevel(
+            dscp=0,
+            traffic_class=number,
+            priority=number,
+            service="strict" if number == levels - 1 or levels == 2 else "weighted",
+        )
+        for number in range(levels - 1, -1, -1)
+    )
     said = (
         f"InfiniBand has no DSCP and no source ports: jobs are told service levels alone, {levels - 1} for the most"
-        " urgent; the subnet manager must lead each to a virtual lane of its own and serve higher ones first (OpenSM's"
-        " qos_sl2vl and qos_vlarb_high)"
+        " urgent; the subnet manager must lead each to a virtual lane of its own (--emit-map writes lines for OpenSM)"
     )
     return replace(default_map(levels), source=INFINIBAND, levels=chosen, reserved=(), warnings=(said,))

@@ -57,7 +57,10 @@ class ContentionEmittingOptions(TopologyOptions):
         Option("write settings for jobs into a folder, which is made", "DIR", writes="folder", group="settings"),
     ] = None
     emit_map: Annotated[
-        bool, Option("beside them a map for NICs (mlnx_qos) and switches (SONiC)", group="settings")
+        bool,
+        Option(
+            "beside them a map for NICs (mlnx_qos) and switches (SONiC), of InfiniBand for OpenSM", group="settings"
+        ),
     ] = False
     addresses: Annotated[
         Path | None,

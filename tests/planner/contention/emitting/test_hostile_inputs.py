@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planner.contention.emitting.addresses import read_addresses
 from planner.contention.emitting.counters import read_counters
-from planner.contention.emitting.map_files import in_order, mlnx_qos_commands, sonic_tables
+from planner.contention.emitting.map_files import deal, mlnx_qos_commands, sonic_tables
 from planner.contention.emitting.priority_map import for_levels, read_priority_map, warnings_of
 from profiles.errors import InputError
 
@@ -133,14 +133,24 @@ def test_every_map_is_a_level_for_each_queue_and_what_is_written_of_it_is_read_b
         assert sum(bool(level.pfc) for level in chosen.levels) == min(levels, lossless)
         warned = sum("has no PFC" in said for said in warnings_of(chosen))
         assert warned == (sum(not level.pfc for level in chosen.levels) if lossless else 0)
-    dealt = in_order(whole)
-    priorities = [level.priority for level in dealt.levels]
-    assert priorities == sorted(set(priorities), reverse=True)
+    dealt = deal(whole)
+    queues = [dealt.queues[level.priority] for level in dealt.levels]
+    assert queues == sorted(set(queues), reverse=True)
+    assert sorted(dealt.queues) == list(range(8))
+    assert all(dealt.priority_of_dscp[level.dscp] == level.priority for level in dealt.levels)
     written = json.loads(sonic_tables(whole))
     by_dscp = written["DSCP_TO_TC_MAP"]["CELLPLAN"]
     assert all(by_dscp[str(level.dscp)] == str(level.priority) for level in dealt.levels)
     file.write_text(json.dumps(written), encoding="utf-8")
-    again = {level.traffic_class: level for level in read_priority_map(file, reserved=()).levels}
-    assert all(again[level.priority].pfc == level.pfc for level in dealt.levels)
+    again = read_priority_map(file, reserved=())
+    queues_again = {level.traffic_class: place for place, level in enumerate(again.levels)}
+    classes_again = dict(again.class_of_dscp)
+    read = [again.levels[queues_again[classes_again[level.dscp]]] for level in dealt.levels]
+    assert [level.pfc for level in read] == [level.pfc for level in dealt.levels]
+    places = [queues_again[classes_again[level.dscp]] for level in dealt.levels]
+    assert places == sorted(set(places))
+    assert {dscp: classes_again[dscp] == classes_again[level.dscp] for level in dealt.levels for dscp in classes} == {
+        dscp: classes[dscp] == classes[level.dscp] for level in dealt.levels for dscp in classes
+    }
     commands = mlnx_qos_commands(whole)
     assert all(f"--dscp2prio set,{level.dscp},{level.priority}\n" in commands for level in dealt.levels)
