@@ -35,7 +35,7 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
     form = None if options.plot is None else picture_format(options.plot, where="contention")
     cluster = load_any_place(options.cluster)
     asked = read_asked(options, cluster)
-    check_settings(options)
+    check_settings(options, asked.transport)
     seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
     jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
     found = contend(jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model)

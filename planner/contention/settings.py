@@ -9,7 +9,7 @@ from typing import Any
 from estimator.network.fabric import Fabric
 from planner.contention.contention_file import ContentionFile, MapLevelRow, MapRow, contention_to_json
 from planner.contention.emitting.addresses import read_addresses
-from planner.contention.emitting.counters import read_counters
+from planner.contention.emitting.counters import ETHTOOL, PERFQUERY, Bytes, read_counters
 from planner.contention.emitting.environment import JobEnvironment, environment_of
 from planner.contention.emitting.folder import Settings, check_emitted, describe_pair, settings_files, write_folder
 from planner.contention.emitting.levels import MapLevel
@@ -43,14 +43,23 @@ class PlannedFabric:
         return planned_jobs(self.file.model_dump(mode="json", by_alias=True)["jobs"])
 
 
-def check_settings(options: ContentionOptions) -> None:
+def check_settings(options: ContentionOptions, transport: Transport) -> None:
     """Raise InputError for a folder that cannot be written, and for addresses and counters that are none: said before
     anything is played."""
     if options.emit is not None:
         check_emitted(options.emit)
         read_addresses(options.addresses)
     if options.verify:
-        read_counters(options.verify)
+        _read_counters(options, transport)
+
+
+def _read_counters(options: ContentionOptions, transport: Transport) -> Bytes:
+    """What was sent meanwhile, by priority, on InfiniBand by service level."""
+    if transport == "other":
+        expected = "RoCE, InfiniBand or TCP, whose NICs count by priority or service level"
+        found = "a network whose levels nobody sets"
+        raise InputError(where=options.command, key="--verify", found=found, expected=expected)
+    return read_counters(options.verify, PERFQUERY if transport == "infiniband" else ETHTOOL)
 
 
 def with_map(file: ContentionFile, of: PriorityMap) -> ContentionFile:
@@ -130,15 +139,11 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
     """Return how counters compare with what was planned; None where none are named. Raise as `verify` does."""
     if not options.verify:
         return None
-    if plan.transport not in ("roce", "tcp"):
-        expected = "RoCE or TCP, whose NICs count by priority"
-        found = f"a network of {plan.transport}"
-        raise InputError(where=options.command, key="--verify", found=found, expected=expected)
     seconds = {job.id: float("inf") if job.planned_s is None else job.planned_s for job in plan.file.jobs}
     planned = plan.planned
     if plan.transport == "tcp":  # which has one level for all of a job's axes
         planned = tuple(replace(job, level=job.last_level, axis_levels=()) for job in planned)
-    counted = read_counters(options.verify)
+    counted = _read_counters(options, plan.transport)
     return describe_verified(verify(counted, plan.jobs, planned, seconds, plan.map, plan.fabric))
 
 

@@ -73,7 +73,7 @@ class ContentionEmittingOptions(TopologyOptions):
         tuple[Path, ...],
         Option(
             "hold counters against the plan: ethtool -S of NICs of HOST before and after (two files, or one that has"
-            " both), or a CSV of host, priority, bytes",
+            " both), of InfiniBand perfquery -X, or a CSV of host, priority, bytes",
             "[HOST=]FILE",
             repeated=True,
             group="settings",

@@ -158,10 +158,25 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder: Path, aske
     assert sorted(path.name for path in folder.iterdir()) == ["c.yaml", "jobs.yaml"]
 
 
-def test_counters_of_infiniband_are_none(folder: Path) -> None:
+def test_counters_of_infiniband_are_those_of_service_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _files(folder, "ib-ndr400")
-    with pytest.raises(InputError, match="count by priority"):
-        _contention(priority_map=None, verify=(_counters({"gpu1": {1: 5}}),))
+    dscp = {"priority_map": None}
+    found = _contention(**dscp)
+    level = {job["id"]: int(job["environment"]["NCCL_IB_SL"]) for job in found["jobs"]}
+    for host, sent, agrees in (("gpu1", level["gpt"], True), ("gpu2", level["bert"], True), ("gpu2", 9, False)):
+        lines = [f"# PortXmitDataSL counters: Lid 4 port 1\nXmtDataSL{sent}:.....{count}\n" for count in (5, 1005)]
+        Path("perfquery.txt").write_text("".join(lines), encoding="utf-8")
+        verified = _contention(**dscp, verify=(Path(f"{host}=perfquery.txt"),))["verified"]
+        assert verified["agrees"] is agrees
+        assert sum(row["counted_bytes"] for row in verified["priorities"]) == 4000
+    with pytest.raises(InputError, match="no counter by service level"):
+        _contention(**dscp, verify=(DATA / "ethtool_before.txt", DATA / "ethtool_after.txt"))
+    options = ["--policy", "crux", "--levels", "2", "--verify", "gpu2=perfquery.txt"]
+    assert main(["contention", "jobs.yaml", "--cluster", "c.yaml", *options]) == 0
+    assert "Bytes by service level" in capsys.readouterr().out
+    _files(folder, "efa400")
+    with pytest.raises(InputError, match="nobody sets"):
+        _contention(verify=(_counters({"gpu1": {1: 5}}),))
 
 
 @pytest.fixture
