@@ -9,6 +9,12 @@ from planner.contention.emitting.levels import MOST_LEVELS
 from planner.contention.emitting.priority_map import PriorityMap, default_map, for_levels, read_priority_map
 from planner.contention.emitting.transports import INFINIBAND, Transport, service_levels
 from profiles.errors import InputError
+from profiles.records import replace
+
+UNTOLD = (
+    "this network's library takes levels neither from DSCP nor from service levels, and no ports: nothing of the plan"
+    " can be set, its times are what levels and paths would do (--transport says it otherwise)"
+)
 
 
 def levels_of_fabric(
@@ -29,6 +35,7 @@ def levels_of_fabric(
             expected = "--priority-map, which says what classes there are"
             raise InputError(where="contention", key="--reserved", found="it alone", expected=expected)
         make = service_levels if transport == "infiniband" else default_map
-        return make(MOST_LEVELS if levels is None else levels)
+        made = make(MOST_LEVELS if levels is None else levels)
+        return replace(made, warnings=(UNTOLD,)) if transport == "other" else made
     whole = read_priority_map(path, reserved=reserved)
     return whole if levels is None else for_levels(whole, levels)

@@ -8,7 +8,7 @@ from planner.contention.emitting.map_files import deal
 from planner.contention.emitting.planned import PlannedJob
 from planner.contention.emitting.priority_map import PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
-from planner.contention.emitting.transports import Transport
+from planner.contention.emitting.transports import NAMES, Transport
 from profiles.records import dataclass
 
 WHAT: Mapping[str, str] = {
@@ -80,7 +80,7 @@ def _levels(of: PriorityMap, transport: Transport) -> list[str]:
     ethernet = transport in ("roce", "tcp")
     head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level")
     source = f"; {of.source}" if ethernet else ""
-    lines = [f"## Levels ({_network(transport)}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines = [f"## Levels ({NAMES[transport]}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for number, level in enumerate(of.levels):
         pfc = {True: "yes", False: "no", None: "not said"}[level.pfc]
         row = (number, level.dscp, level.traffic_class, level.priority, pfc) if ethernet else (number, level.priority)
@@ -95,7 +95,7 @@ def _levels(of: PriorityMap, transport: Transport) -> list[str]:
 def _map_lines(of: PriorityMap, transport: Transport) -> Iterator[str]:
     """What the files of the map are, and what they leave to those who set them."""
     if transport == "other":
-        yield f"- no map: {_network(transport)} has no levels that are set from outside"
+        yield f"- no map: {NAMES[transport]} has no levels that are set from outside"
     elif transport == "infiniband":
         yield "- `map/opensm.conf`: lines for the subnet manager's file, with a virtual lane for each service level"
     else:
@@ -138,10 +138,6 @@ def _order(of: PriorityMap, transport: Transport, used: Set[str], *, with_map: b
     yield ""
     yield from (f"{number}. {step}" for number, step in enumerate(steps, start=1))
     yield ""
-
-
-def _network(transport: Transport) -> str:
-    return {"roce": "RoCE", "infiniband": "InfiniBand", "tcp": "TCP", "other": "another network"}[transport]
 
 
 def _notes(jobs: Sequence[JobFiles]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from planner.contention.emitting.levels import MOST_LEVELS, MapLevel
 from planner.contention.emitting.priority_map import PriorityMap, default_map
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, Site
 from profiles.errors import InputError
 from profiles.records import replace
 
@@ -15,13 +15,18 @@ Transport = Literal["roce", "infiniband", "tcp", "other"]
 
 TRANSPORTS: tuple[Transport, ...] = ("roce", "infiniband", "tcp")
 INFINIBAND = "InfiniBand"
+NAMES = {"roce": "RoCE", "infiniband": INFINIBAND, "tcp": "TCP", "other": "another network"}
 NOT_DSCP = ("efa", "slingshot", "omni-path")
 
 
 def transport_of(cluster: Cluster) -> Transport:
     """Return what the links of a cluster's fabric are: RoCE by their names, InfiniBand by their kind, other Ethernet
     carries TCP. Of sites that differ the first counts."""
-    link = cluster.sites[0].fabric_link
+    return _transport_of_site(cluster.sites[0])
+
+
+def _transport_of_site(site: Site) -> Transport:
+    link = site.fabric_link
     if link.name.startswith(NOT_DSCP):
         return "other"
     if link.kind == "infiniband":
@@ -29,6 +34,15 @@ def transport_of(cluster: Cluster) -> Transport:
     if link.kind != "ethernet" or link.name.startswith("gaudi"):
         return "other"
     return "roce" if "roce" in link.name else "tcp"
+
+
+def other_sites(cluster: Cluster, transport: Transport) -> dict[str, Transport]:
+    """Return the sites whose network is of another kind, by name; none where even the first is, since then the user
+    says what all are."""
+    own = {site.name: _transport_of_site(site) for site in cluster.sites}
+    if own[cluster.sites[0].name] != transport:
+        return {}
+    return {name: kind for name, kind in own.items() if kind != transport}
 
 
 def service_levels(levels: int) -> PriorityMap:

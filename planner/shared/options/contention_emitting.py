@@ -52,6 +52,12 @@ class ContentionEmittingOptions(TopologyOptions):
         TransportChoice,
         Option("how bytes cross the network (default: as its links are called)", group="settings"),
     ] = "auto"
+    nccl: Annotated[
+        str | None,
+        Option(
+            "the release of NCCL that jobs run, such as 2.21.5 (default: 2.26 or later)", "VERSION", group="settings"
+        ),
+    ] = None
     emit: Annotated[
         Path | None,
         Option("write settings for jobs into a folder, which is made", "DIR", writes="folder", group="settings"),
@@ -67,7 +73,8 @@ class ContentionEmittingOptions(TopologyOptions):
         Option("addresses of hosts for TCP, as /etc/hosts has them (default: the cluster file's)", group="settings"),
     ] = None
     queue_pairs: Annotated[
-        bool, Option("play how many queue pairs stock NCCL had best (default: yes)", group="settings")
+        bool,
+        Option("play how many queue pairs stock NCCL had best, for what is written (default: yes)", group="settings"),
     ] = True
     verify: Annotated[
         tuple[Path, ...],
