@@ -28,7 +28,7 @@ def _print_folder(settings: dict[str, Any]) -> None:
         named = " ".join(f"{name}={value}" for name, value in best["environment"].items())
         print_text(
             f"Stock NCCL, which cannot be told ports, had best {named}: {best['work_share']:.1%} of the work of jobs"
-            f" that meet nobody ({low:.1%} to {high:.1%} by hash; chance, not choice), {one['work_share']:.1%} with one"
+            f" that meet nobody ({low:.1%} to {high:.1%} by draw; chance, not choice), {one['work_share']:.1%} with one"
             " queue pair"
         )
 

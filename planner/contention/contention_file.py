@@ -143,7 +143,7 @@ class UtilizationRow(FileModel):
 
 class QueuePairsRow(FileModel):
     """What a pair of NCCL's settings for queue pairs does where NCCL cannot be told ports, all jobs alike: work done,
-    of what jobs do that meet nobody, in the mean of hashes, `range` from the least to the most. It is chance."""
+    of what jobs do that meet nobody, in the mean of draws of hashes; `range` is from the least to the most. Chance."""
 
     queue_pairs: Annotated[int, Field(ge=1, le=128)]
     split_data: bool

@@ -170,7 +170,7 @@ def _stock_nccl(pairs: Sequence[PricedPair]) -> JobEnvironment:
     said = (
         "By chance, not by choice, for a stock NCCL, which cannot be told ports (leave it out where a plugin sets"
         f" them): with so many queue pairs in all jobs these do {best.work_share:.1%} of the work of jobs that meet"
-        f" nobody, in the mean of the hashes played ({low:.1%} to {high:.1%}), with one for each connection"
+        f" nobody, in the mean of the draws played ({low:.1%} to {high:.1%}), with one for each connection"
         f" {one.work_share:.1%}"
     )
     return JobEnvironment(variables=best.variables, notes=(said,))

@@ -63,10 +63,10 @@ def readme_text(
         lines += [
             "## Queue pairs of stock NCCL",
             "",
-            "All jobs alike; work done, of what jobs do that meet nobody.",
+            "All jobs alike; work done, of what jobs do that meet nobody, under draws of hashes and ports.",
             "",
         ]
-        lines += ["| NCCL_IB_QPS_PER_CONNECTION | NCCL_IB_SPLIT_DATA_ON_QPS | mean of hashes | least | most |"]
+        lines += ["| NCCL_IB_QPS_PER_CONNECTION | NCCL_IB_SPLIT_DATA_ON_QPS | mean of draws | least | most |"]
         lines += ["|---|---|---|---|---|"]
         for pair in pairs:
             low, high = pair.range

@@ -30,7 +30,7 @@ class SettingsMapRow(FileModel):
 
 class PricedPairRow(FileModel):
     """What a pair of NCCL's settings for queue pairs does, all jobs alike: work done, of what jobs do that meet nobody,
-    in the mean of hashes, `range` from the least to the most. `certain` is false: it is chance."""
+    in the mean of draws of hashes, `range` from the least to the most. `certain` is false: it is chance."""
 
     environment: Variables
     work_share: NotNegative

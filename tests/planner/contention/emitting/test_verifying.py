@@ -18,6 +18,7 @@ from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.records import replace
+from profiles.routing import HashName
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 BEFORE, AFTER = DATA / "ethtool_before.txt", DATA / "ethtool_after.txt"
@@ -238,3 +239,15 @@ def test_where_ways_do_not_matter_one_queue_pair_is_best(tmp_path: Path) -> None
     wide = replace(fabric, links=replace(fabric.links, bytes_per_s=fabric.links.bytes_per_s * 1000), nccl=Nccl())
     priced = _priced(tmp_path, wide, "flow")
     assert priced[0][:2] == (1, False)
+
+
+@pytest.mark.parametrize("hashed", ["crc16", "toeplitz"])
+def test_chance_is_drawn_whatever_the_hash(tmp_path: Path, hashed: HashName) -> None:
+    fabric = fabric_of(_cluster(tmp_path))
+    fabric = replace(fabric, routing=replace(fabric.routing, hash=hashed))
+    jobs = _jobs(tmp_path, _cluster(tmp_path))
+    one = next(pair for pair in price_queue_pairs(jobs, PLANNED, fabric) if pair.queue_pairs == 1)
+    assert one.range[0] < one.work_share < one.range[1], "of a linear hash seeds alone part nobody who met"
+    (first,) = {pair.range for pair in price_queue_pairs(jobs, PLANNED, fabric, seeds=1) if pair.queue_pairs == 1}
+    assert first[0] == first[1]
+    assert one.range[0] <= first[0] <= one.range[1]
