@@ -16,6 +16,8 @@ Transport = Literal["roce", "infiniband", "tcp", "other"]
 TRANSPORTS: tuple[Transport, ...] = ("roce", "infiniband", "tcp")
 INFINIBAND = "InfiniBand"
 NAMES = {"roce": "RoCE", "infiniband": INFINIBAND, "tcp": "TCP", "other": "another network"}
+STRICT = 2
+"""So many levels InfiniBand's arbiter serves strictly in turn."""
 NOT_DSCP = ("efa", "slingshot", "omni-path")
 
 
@@ -57,7 +59,7 @@ def service_levels(levels: int) -> PriorityMap:
             dscp=0,
             traffic_class=number,
             priority=number,
-            service="strict" if number == levels - 1 or levels == 2 else "weighted",
+            service="strict" if number == levels - 1 or levels <= STRICT else "weighted",
         )
         for number in range(levels - 1, -1, -1)
     )
@@ -65,4 +67,6 @@ def service_levels(levels: int) -> PriorityMap:
         f"InfiniBand has no DSCP and no source ports: jobs are told service levels alone, {levels - 1} for the most"
         " urgent; the subnet manager must lead each to a virtual lane of its own (--emit-map writes lines for OpenSM)"
     )
+    if levels > STRICT:
+        said += f"; its arbiter serves {STRICT} levels strictly in turn, the plan's times are of {levels} that are"
     return replace(default_map(levels), source=INFINIBAND, levels=chosen, reserved=(), warnings=(said,))
