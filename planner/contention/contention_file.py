@@ -22,6 +22,7 @@ from planner.contention.emitting.file_rows import (
     Rows,
     Text,
 )
+from planner.contention.emitting.nccl_release import read_release
 from planner.shared.plan_file import layout
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster
@@ -230,6 +231,12 @@ def _check(contention: ContentionFile, where: str) -> None:
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise InputError(where=where, key="jobs", found=f"{twice!r} twice", expected="each job once")
+    if contention.nccl is not None:
+        read_release(contention.nccl, where=where, key="nccl")
+    counted = {row.queue_pairs for row in contention.queue_pairs}
+    if counted and 1 not in counted:
+        found, expected = f"those of {sorted(counted)}", "one queue pair among them, to be held against"
+        raise InputError(where=where, key="queue_pairs", found=found, expected=expected)
     for number, job in enumerate(contention.jobs):
         for key, level in (("level", job.level), *(job.axis_levels or {}).items()):
             if level is not None and level >= contention.levels:

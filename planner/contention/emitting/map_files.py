@@ -32,7 +32,8 @@ def deal(of: PriorityMap) -> Dealt:
     """Return the map in order. A queue keeps its priority unless another has it, too: then the one without flow control
     gets a spare one."""
     whole = (*of.levels, *of.others)
-    spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if all(own.priority != number for own in whole)]
+    used = {own.priority for own in whole} | set(of.lossless)
+    spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if number not in used]
     priorities: dict[int, int] = {}
     for own in sorted(whole, key=lambda own: not own.pfc):
         taken = own.priority in priorities.values()

@@ -16,7 +16,7 @@ AXES_SINCE: Release = (2, 26, 0)
 _NUMBER = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?:[-+].*)?")
 
 
-def read_release(word: str) -> Release:
+def read_release(word: str, *, where: str = "contention", key: str = "--nccl") -> Release:
     """Return the release that is called so.
 
     Raise InputError for what is no release of NCCL's.
@@ -27,7 +27,7 @@ def read_release(word: str) -> Release:
     found = _NUMBER.fullmatch(word.strip())
     if found is None:
         expected = "a release of NCCL, such as 2.22.3"
-        raise InputError(where="contention", key="--nccl", found=repr(word)[:80], expected=expected)
+        raise InputError(where=where, key=key, found=repr(word)[:80], expected=expected)
     return int(found[1]), int(found[2]), int(found[3] or 0)
 
 

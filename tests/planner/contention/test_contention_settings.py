@@ -356,6 +356,25 @@ def test_files_that_are_none_are_refused(plan: Path) -> None:
         api.export(plan, to="slurm", job="gpt")
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"nccl": "new"}, r"contention\.json: nccl: found 'new'"),
+        (
+            {"queue_pairs": [{"queue_pairs": 2, "split_data": False, "work_share": 0.5, "range": [0, 1]}]},
+            "queue_pairs: ",
+        ),
+        ({"queue_pairs": [{"queue_pairs": 0}]}, r"queue_pairs\[0\]"),
+    ],
+)
+def test_a_file_that_was_changed_by_hand_is_read_with_care(plan: Path, changed: dict[str, Any], said: str) -> None:
+    _contention(output=Path("contention.json"))
+    file = json.loads(Path("contention.json").read_text(encoding="utf-8"))
+    Path("contention.json").write_text(json.dumps({**file, **changed}), encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        _exported(plan, "slurm", job="gpt")
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_file_says_the_fabrics_levels() -> None:
     _contention(output=Path("contention.json"))
