@@ -63,7 +63,7 @@ class MapRow(FileModel):
     """The fabric's levels, the most urgent first, and who said so."""
 
     source: Text
-    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=8)]
+    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=15)]
 
 
 class PathRow(FileModel):

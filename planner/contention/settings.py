@@ -21,10 +21,10 @@ from planner.contention.emitting.folder import Settings, check_emitted, settings
 from planner.contention.emitting.levels import MapLevel
 from planner.contention.emitting.nccl_release import Release, read_release
 from planner.contention.emitting.planned import PlannedJob, SeatedJob, find_job, planned_jobs
-from planner.contention.emitting.priority_map import PriorityMap
+from planner.contention.emitting.priority_map import INFINIBAND, PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair, price_queue_pairs
 from planner.contention.emitting.settings_json import describe_pair
-from planner.contention.emitting.transports import INFINIBAND, Transport, service_levels
+from planner.contention.emitting.transports import Transport, service_levels
 from planner.contention.emitting.verifying import describe_verified, verify
 from planner.shared.options.contention import ContentionOptions
 from profiles.errors import InputError
@@ -91,7 +91,7 @@ def with_fabric(
         return file
     rows = tuple(
         MapLevelRow(
-            dscp=None if of.source == INFINIBAND else level.dscp,
+            dscp=None if of.is_infiniband else level.dscp,
             traffic_class=level.traffic_class,
             priority=level.priority,
             pfc=level.pfc,

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from planner.contention.emitting.levels import MOST_LEVELS
-from planner.contention.emitting.priority_map import PriorityMap, default_map, for_levels, read_priority_map
-from planner.contention.emitting.transports import INFINIBAND, Transport, service_levels
+from planner.contention.emitting.priority_map import PriorityMap, default_map, for_levels, read_lanes, read_priority_map
+from planner.contention.emitting.transports import Transport, service_levels
 from profiles.errors import InputError
 from profiles.records import replace
 
@@ -24,12 +24,9 @@ def levels_of_fabric(
     is named.
 
     Raises:
-        InputError: more levels than there are, reserved classes without a map, a map of DSCPs for InfiniBand, or as
-            `read_priority_map`.
+        InputError: more levels than there are, reserved classes without a map, a map of DSCPs for InfiniBand or the
+            other way round, or as `read_priority_map` and `read_lanes`.
     """
-    if path is not None and transport == "infiniband":
-        found, expected = f"{path} for {INFINIBAND}", "none: InfiniBand has service levels alone"
-        raise InputError(where="contention", key="--priority-map", found=found, expected=expected)
     if path is None:
         if reserved is not None:
             expected = "--priority-map, which says what classes there are"
@@ -37,5 +34,5 @@ def levels_of_fabric(
         make = service_levels if transport == "infiniband" else default_map
         made = make(MOST_LEVELS if levels is None else levels)
         return replace(made, warnings=(UNTOLD,)) if transport == "other" else made
-    whole = read_priority_map(path, reserved=reserved)
+    whole = (read_lanes if transport == "infiniband" else read_priority_map)(path, reserved=reserved)
     return whole if levels is None else for_levels(whole, levels)

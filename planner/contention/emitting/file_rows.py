@@ -14,7 +14,8 @@ Level = Annotated[int, Field(ge=0, le=1_000_000)]
 Natural = Annotated[int, Field(ge=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Priority = Annotated[int, Field(ge=0, le=7)]
+Priority = Annotated[int, Field(ge=0, le=15)]
+"""Of Ethernet up to 7; service levels of InfiniBand."""
 Each = TypeVar("Each")
 Rows = Annotated[tuple[Each, ...], Field(strict=False)]
 """What JSON has as an array, and we as a tuple."""
@@ -28,7 +29,8 @@ class EndRow(FileModel):
 
 
 class MapLevelRow(FileModel):
-    """A level's queue: the DSCP that leads there (null on InfiniBand), its class inside the fabric, the priority (of
+    """A level's queue: the DSCP that leads there (null on InfiniBand), its class inside the fabric (there, its virtual
+    lane), the priority (of
     InfiniBand the service level) that it is counted under, and whether it is lossless; null where nobody said."""
 
     dscp: Annotated[int, Field(ge=0, le=63)] | None

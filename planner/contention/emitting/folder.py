@@ -21,7 +21,7 @@ from planner.contention.emitting.nccl_release import Release, release_name
 from planner.contention.emitting.nftables import nftables_file
 from planner.contention.emitting.opensm import opensm_lines
 from planner.contention.emitting.planned import PlannedJob
-from planner.contention.emitting.priority_map import PriorityMap
+from planner.contention.emitting.priority_map import OPENSM, PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair
 from planner.contention.emitting.readme import JobFiles, readme_text
 from planner.contention.emitting.settings_json import settings_json
@@ -149,6 +149,8 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
 
 def _map_files(settings: Settings) -> dict[str, str]:
     """What NICs and switches are set by, none where their network has no levels."""
+    if settings.map.source == OPENSM:
+        return {}
     if settings.transport == "infiniband":
         return {"map/opensm.conf": opensm_lines(settings.map)}
     if settings.transport == "other":

@@ -1,7 +1,8 @@
 """A fabric's levels: which DSCP leads to which queue, which queues jobs may have, and which have flow control.
 
 A level of a plan is a queue of the fabric. `read_priority_map` reads what NICs say (`mlnx_qos -i INTERFACE`) or a SONiC
-switch (`config_db.json`); where no map is named, `default_map` assumes one and says so.
+switch (`config_db.json`), `read_lanes` what InfiniBand's subnet manager has (`opensm.conf`); where no map is named,
+`default_map` assumes one and says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel
 from planner.contention.emitting.mlnx_qos import is_mlnx_qos, read_mlnx_qos
+from planner.contention.emitting.opensm_file import EXPECTED, is_opensm, read_opensm
 from planner.contention.emitting.sonic import read_sonic
 from profiles.errors import InputError
 from profiles.files import read_text
@@ -19,6 +21,8 @@ from profiles.records import dataclass, replace
 CONTROL_DSCPS = (48, 56)
 """CS6 and CS7 (RFC 4594): routing protocols; NICs send their congestion notices (CNP) by CS6, too."""
 MLNX_QOS, SONIC, ASSUMED = "mlnx_qos", "SONiC", "assumed"
+INFINIBAND, OPENSM = "InfiniBand", "OpenSM"
+"""Levels of InfiniBand, assumed and read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,11 @@ class PriorityMap:
         return self.source == ASSUMED
 
     @property
+    def is_infiniband(self) -> bool:
+        """Whether levels are service levels, and classes virtual lanes; packets have no DSCP."""
+        return self.source in (INFINIBAND, OPENSM)
+
+    @property
     def others(self) -> tuple[MapLevel, ...]:
         """The queues that jobs of the plan do not have."""
         return (*self.reserved, *self.unused)
@@ -65,7 +74,19 @@ def read_priority_map(path: str | Path, *, reserved: Collection[int] | None = No
     if is_mlnx_qos(text):
         return _sorted_out(read_mlnx_qos(text, where=where), source=MLNX_QOS, reserved=reserved, where=where)
     expected = "output of mlnx_qos -i INTERFACE (`Priority trust state: ...`), or SONiC's config_db.json"
-    raise InputError(where=where, found="neither", expected=expected)
+    found = "OpenSM's lanes, which InfiniBand has" if is_opensm(text) else "neither"
+    raise InputError(where=where, found=found, expected=expected)
+
+
+def read_lanes(path: str | Path, *, reserved: Collection[int] | None = None) -> PriorityMap:
+    """Return the service levels of an InfiniBand subnet whose OpenSM has the file at `path`; `reserved` are virtual
+    lanes. Raise InputError for another file, QoS that is off, and as `read_priority_map`."""
+    where, text = str(path), read_text(path)
+    if not is_opensm(text):
+        found = "a map of DSCPs" if is_mlnx_qos(text) or "DSCP_TO_TC_MAP" in text else "no line of qos"
+        expected = f"{EXPECTED}: InfiniBand has service levels alone"
+        raise InputError(where=where, found=found, expected=expected)
+    return _sorted_out(read_opensm(text, where=where), source=OPENSM, reserved=reserved, where=where)
 
 
 def default_map(levels: int) -> PriorityMap:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from planner.contention.emitting.map_files import deal
 from planner.contention.emitting.planned import PlannedJob
-from planner.contention.emitting.priority_map import PriorityMap, warnings_of
+from planner.contention.emitting.priority_map import OPENSM, PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
 from planner.contention.emitting.transports import NAMES, Transport
 from profiles.records import dataclass
@@ -78,13 +78,14 @@ def readme_text(
 
 def _levels(of: PriorityMap, transport: Transport) -> list[str]:
     ethernet = transport in ("roce", "tcp")
-    head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level")
-    source = f"; {of.source}" if ethernet else ""
+    head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level", "lane")
+    source = f"; {of.source}" if ethernet or of.source == OPENSM else ""
     lines = [f"## Levels ({NAMES[transport]}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for number, level in enumerate(of.levels):
         pfc = {True: "yes", False: "no", None: "not said"}[level.pfc]
-        row = (number, level.dscp, level.traffic_class, level.priority, pfc) if ethernet else (number, level.priority)
-        lines.append(f"| {' | '.join(map(str, row))} |")
+        own = (level.dscp, level.traffic_class, level.priority, pfc)
+        row = own if ethernet else (level.priority, level.traffic_class)
+        lines.append(f"| {' | '.join(map(str, (number, *row)))} |")
     if of.reserved and ethernet:
         kept = ", ".join(f"{level.traffic_class} (DSCP {level.dscp})" for level in of.reserved)
         lines += ["", f"Kept for others: traffic classes {kept}."]
@@ -96,6 +97,8 @@ def _map_lines(of: PriorityMap, transport: Transport) -> Iterator[str]:
     """What the files of the map are, and what they leave to those who set them."""
     if transport == "other":
         yield f"- no map: {NAMES[transport]} has no levels that are set from outside"
+    elif of.source == OPENSM:
+        yield "- no map: the subnet manager's lanes were read, and are what levels go by"
     elif transport == "infiniband":
         yield "- `map/opensm.conf`: lines for the subnet manager's file, with a virtual lane for each service level"
     else:
@@ -119,7 +122,8 @@ def _order(of: PriorityMap, transport: Transport, used: Set[str], *, with_map: b
     steps = []
     if transport == "infiniband":
         before = "`map/opensm.conf`" if with_map else "virtual lanes of the service levels (`--emit-map` writes them)"
-        steps.append(f"The subnet manager: {before}. Undo: its lines of before, then SIGHUP.")
+        if of.source != OPENSM:
+            steps.append(f"The subnet manager: {before}. Undo: its lines of before, then SIGHUP.")
     elif transport in ("roce", "tcp"):
         if with_map:
             steps.append("Switches: `map/sonic_qos.json`. Undo: `config reload`, as long as it was not saved.")

@@ -10,7 +10,7 @@ from pydantic import Field
 from planner.contention.emitting.file_rows import Level, MapLevelRow, Name, NotNegative, Rows, Text
 from planner.contention.emitting.priority_map import PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
-from planner.contention.emitting.transports import INFINIBAND, Transport
+from planner.contention.emitting.transports import Transport
 from planner.shared.plan_file import layout
 from profiles.schema import FileModel
 
@@ -24,8 +24,8 @@ class SettingsMapRow(FileModel):
     """The fabric's levels, the most urgent first, who said so, and those that are kept for other traffic."""
 
     source: Text
-    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=8)]
-    reserved: Annotated[tuple[MapLevelRow, ...], Field(strict=False, max_length=8)]
+    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=15)]
+    reserved: Annotated[tuple[MapLevelRow, ...], Field(strict=False, max_length=15)]
 
 
 class PricedPairRow(FileModel):
@@ -94,7 +94,7 @@ def describe_map(of: PriorityMap) -> dict[str, Any]:
     rows = [
         [
             {
-                "dscp": each.dscp if of.source != INFINIBAND else None,
+                "dscp": each.dscp if not of.is_infiniband else None,
                 "traffic_class": each.traffic_class,
                 "priority": each.priority,
                 "pfc": each.pfc,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.contention.emitting.levels import MOST_LEVELS, MapLevel
-from planner.contention.emitting.priority_map import PriorityMap, default_map
+from planner.contention.emitting.priority_map import INFINIBAND, PriorityMap, default_map
 from profiles.cluster import Cluster, Site
 from profiles.errors import InputError
 from profiles.records import replace
@@ -14,7 +14,6 @@ Transport = Literal["roce", "infiniband", "tcp", "other"]
 """`other`: a network whose library takes its classes from neither (EFA, Slingshot, TPU and Gaudi links)."""
 
 TRANSPORTS: tuple[Transport, ...] = ("roce", "infiniband", "tcp")
-INFINIBAND = "InfiniBand"
 NAMES = {"roce": "RoCE", "infiniband": INFINIBAND, "tcp": "TCP", "other": "another network"}
 STRICT = 2
 """So many levels InfiniBand's arbiter serves strictly in turn."""

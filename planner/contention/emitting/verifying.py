@@ -15,7 +15,6 @@ from planner.contention.emitting.counters import Bytes
 from planner.contention.emitting.environment import level_of
 from planner.contention.emitting.planned import PlannedJob, SeatedJob
 from planner.contention.emitting.priority_map import PriorityMap
-from planner.contention.emitting.transports import INFINIBAND
 from profiles.errors import InputError
 from profiles.records import dataclass
 
@@ -137,7 +136,7 @@ def _planned_rates(
 
 def _unmarked(of: PriorityMap) -> int:
     """The priority of packets that nobody gave a level."""
-    if of.source == INFINIBAND:
+    if of.is_infiniband:
         return 0
     return next((level.priority for level in (*of.levels, *of.others) if level.dscp == 0), of.levels[-1].priority)
 

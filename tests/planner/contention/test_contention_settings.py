@@ -185,6 +185,20 @@ def test_counters_of_infiniband_are_those_of_service_levels(folder: Path, capsys
         _contention(verify=(_counters({"gpu1": {1: 5}}),))
 
 
+def test_lanes_of_a_subnet_are_the_levels_of_its_jobs(folder: Path) -> None:
+    _files(folder, "ib-ndr400")
+    found = _contention(priority_map=DATA / "opensm.conf", levels=3, emit=Path("out"), output=Path("contention.json"))
+    assert [(level["priority"], level["dscp"]) for level in found["map"]["levels"]] == [(3, None), (1, None), (2, None)]
+    told = {job["environment"]["NCCL_IB_SL"] for job in found["jobs"]}
+    assert told <= {"3", "1", "2"}
+    again = api.contention(Path("jobs.yaml"), cluster="c.yaml", network_plan=Path("contention.json"))
+    assert [job["environment"] for job in again["jobs"]] == [job["environment"] for job in found["jobs"]]
+    with pytest.raises(InputError, match="a map of DSCPs"):
+        _contention(priority_map=NIC)
+    with pytest.raises(InputError, match="1 to 4"):
+        _contention(priority_map=DATA / "opensm.conf", levels=5)
+
+
 @pytest.fixture
 def plan(folder: Path) -> Path:
     path = folder / "plan.json"

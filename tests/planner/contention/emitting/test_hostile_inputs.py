@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from planner.contention.emitting.addresses import read_addresses
 from planner.contention.emitting.counters import ETHTOOL, PERFQUERY, Bytes, CounterForm, read_counters
 from planner.contention.emitting.map_files import deal, mlnx_qos_commands, sonic_tables
-from planner.contention.emitting.priority_map import for_levels, read_priority_map, warnings_of
+from planner.contention.emitting.priority_map import for_levels, read_lanes, read_priority_map, warnings_of
 from profiles.errors import InputError
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 NIC = (DATA / "mlnx_qos.txt").read_text(encoding="utf-8").splitlines()
 BEFORE = (DATA / "ethtool_before.txt").read_text(encoding="utf-8").splitlines()
 LANES = (DATA / "perfquery_before.txt").read_text(encoding="utf-8").splitlines()
+SUBNET = (DATA / "opensm.conf").read_text(encoding="utf-8").splitlines()
 SWITCH = json.loads((DATA / "config_db.json").read_text(encoding="utf-8"))
 
 
@@ -78,6 +79,15 @@ def test_a_damaged_output_of_a_nic_is_read_or_refused(file: Path, changes: list[
 
 
 @given(changes=CHANGES)
+def test_a_damaged_file_of_a_subnet_manager_is_read_or_refused(file: Path, changes: list[tuple[int, str, int]]) -> None:
+    found = _answers(read_lanes, file, _changed(SUBNET, changes))
+    if found is not None:
+        lanes = [level.traffic_class for level in (*found.levels, *found.reserved)]
+        assert len(set(lanes)) == len(lanes) <= 15
+        assert all(0 <= level.priority <= 15 for level in found.levels)
+
+
+@given(changes=CHANGES)
 def test_damaged_counters_are_read_or_refused(file: Path, changes: list[tuple[int, str, int]]) -> None:
     for lines, form in ((BEFORE, ETHTOOL), (LANES, PERFQUERY)):
         text = _changed([*lines, *lines], changes)
@@ -89,7 +99,7 @@ def test_damaged_counters_are_read_or_refused(file: Path, changes: list[tuple[in
 @given(text=st.text(max_size=200))
 def test_any_text_is_read_or_refused(file: Path, text: str) -> None:
     safe = text.encode("utf-8", "ignore").decode("utf-8")
-    for read in (read_priority_map, read_addresses, lambda path: read_counters([path], PERFQUERY)):
+    for read in (read_priority_map, read_lanes, read_addresses, lambda path: read_counters([path], PERFQUERY)):
         _answers(read, file, safe)
 
 
