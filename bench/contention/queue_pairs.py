@@ -8,13 +8,14 @@ for each case. No job has a level, as before anybody plans.
 - clos: 32 hosts below 8 leaves and 4 spines, twice as much down as up, 8 jobs of 4 hosts.
 
 `flow` plays every connection by itself, `collective` lets all flows of a step wait for each other: there, whether
-messages are cut up makes no difference. Gains are beside one queue pair in the same draw of the same case.
+messages are cut up makes no difference. Gains are beside one queue pair in the same draw of the same case; spreads are
+standard deviations among the draws of a case, in the mean of cases.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import mean, stdev
@@ -66,7 +67,7 @@ def lines(cases: int, draws: int, first: int) -> Iterator[str]:
             yield ""
             yield f"{bench.name}, {model}: {process_time() - began:.0f} s of CPU"
             yield ""
-            yield from _table(shares)
+            yield from _table(shares, draws)
             yield ""
             yield from _chosen(shares, cases, draws)
 
@@ -126,24 +127,27 @@ sites:
     return load_cluster(str(path))
 
 
-def _table(shares: Shares) -> Iterator[str]:
+def _table(shares: Shares, draws: int) -> Iterator[str]:
     yield (
-        "| queue pairs | messages cut up | work, % of jobs that meet nobody | spread | least | most |"
-        " gain over one, points | its spread | draws in which it loses |"
+        "| queue pairs | messages cut up | work, % of jobs that meet nobody | spread by draw | least | most |"
+        " gain over one, points | spread by draw | draws in which it loses |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
     base = shares[1, False]
     for (count, split), own in shares.items():
+        work = [100 * share for share in own]
         gains = [100 * (share - one) for share, one in zip(own, base, strict=True)]
         lost = sum(gain < -0.01 for gain in gains) / len(gains)
-        cells = [f"{count}", "yes" if split else "no", f"{100 * mean(own):.1f}", f"{100 * stdev(own):.1f}"]
-        cells += [f"{100 * min(own):.1f}", f"{100 * max(own):.1f}"]
-        cells += (
-            ["", "", ""]
-            if (count, split) == (1, False)
-            else [f"{mean(gains):+.1f}", f"{stdev(gains):.1f}", f"{lost:.0%}"]
-        )
+        cells = [f"{count}", "yes" if split else "no", f"{mean(work):.1f}", f"{_by_draw(work, draws):.1f}"]
+        cells += [f"{min(work):.1f}", f"{max(work):.1f}"]
+        beside = [f"{mean(gains):+.1f}", f"{_by_draw(gains, draws):.1f}", f"{lost:.0%}"]
+        cells += beside if count > 1 else ["", "", ""]
         yield f"| {' | '.join(cells)} |"
+
+
+def _by_draw(values: Sequence[float], draws: int) -> float:
+    """The standard deviation among the draws of a case, in the mean of cases."""
+    return mean(stdev(values[first : first + draws]) for first in range(0, len(values), draws))
 
 
 def _chosen(shares: Shares, cases: int, draws: int) -> Iterator[str]:

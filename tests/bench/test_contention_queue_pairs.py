@@ -33,7 +33,7 @@ def test_tables_stand_beside_one_queue_pair() -> None:
         (2, False): [0.7, 0.5, 0.7, 0.5, 0.7, 0.5],
         (4, False): [0.6, 0.6, 0.6, 0.6, 0.6, 0.9],
     }
-    rows = list(_table(shares))
+    rows = list(_table(shares, draws=6))
     assert rows[2].startswith("| 1 | no | 55.0 | 5.5 | 50.0 | 60.0 |  |")
     assert rows[3].endswith("| +5.0 | 16.4 | 50% |")
     (said,) = _chosen(shares, cases=1, draws=6)
