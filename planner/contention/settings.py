@@ -83,8 +83,9 @@ def with_fabric(
     """Return the file with the declared release of NCCL in it, the transport of jobs that have hosts among `others`,
     and the fabric's levels, where it has no more levels than these."""
     jobs = tuple(
-        job.model_copy(update={"transport": next((others[host] for host in job.hosts if host in others), None)})
+        job.model_copy(update={"transport": kind, "dscp": None if kind else job.dscp})
         for job in file.jobs
+        for kind in [next((others[host] for host in job.hosts if host in others), None)]
     )
     file = file.model_copy(update={"nccl": nccl, "jobs": jobs})
     if file.levels > len(of.levels):
@@ -178,9 +179,9 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
     if not options.verify:
         return None
     seconds = {job.id: float("inf") if job.planned_s is None else job.planned_s for job in plan.file.jobs}
-    planned = plan.planned
-    if not takes_axis_levels(plan.transport, plan.release):
-        planned = tuple(replace(job, level=job.last_level, axis_levels=()) for job in planned)
+    axes = takes_axis_levels(plan.transport, plan.release)
+    planned = tuple(job if axes else replace(job, level=job.last_level, axis_levels=()) for job in plan.planned)
+    planned = tuple(job if job.transport is None else replace(job, level=None, axis_levels=()) for job in planned)
     counted = _read_counters(options, plan.transport)
     return describe_verified(verify(counted, plan.jobs, planned, seconds, plan.map, plan.fabric))
 

@@ -335,6 +335,9 @@ def test_jobs_on_a_site_of_another_network_are_told_nothing_and_it_is_said(folde
     assert "its hosts' network is InfiniBand" in Path("out/README.md").read_text("utf-8")
     rows = {job.id: job.transport for job in load_contention(Path("contention.json")).jobs}
     assert rows == {"gpt": None, "bert": None, "far": "infiniband", "away": "infiniband"}
+    assert {job["id"] for job in found["jobs"] if job["dscp"] is not None} == {"gpt", "bert"}
+    there = _counters({"gpu5": {0: 1000}})
+    assert _contention(verify=(there,))["verified"]["agrees"] is True, "nobody tells them a level"
 
 
 @pytest.mark.parametrize(
