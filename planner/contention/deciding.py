@@ -11,7 +11,7 @@ from planner.contention.contention_file import ContentionFile, PolicyRow, check_
 from planner.contention.emitting.environment import takes_axis_levels
 from planner.contention.emitting.fabric_levels import levels_of_fabric
 from planner.contention.emitting.nccl_release import Release, read_release
-from planner.contention.emitting.priority_map import PriorityMap
+from planner.contention.emitting.priority_map import MLNX_QOS, SONIC, PriorityMap
 from planner.contention.emitting.transports import Transport, transport_of
 from planner.contention.given_plan import decision_of_file
 from planner.contention.jobs_file import PlacedJob
@@ -106,6 +106,9 @@ def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
     if of is None:
         levels = options.levels if given is None else given.levels
         of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
+    if options.emit_map and of.source in (MLNX_QOS, SONIC) and options.priority_map is None:
+        found, expected = "the levels of a file alone", "--priority-map, too: a map keeps what other traffic has"
+        raise InputError(where=options.command, key="--emit-map", found=found, expected=expected)
     nccl = given.nccl if options.nccl is None and given is not None else options.nccl
     asked = Asked(policy=choose_policy(options), given=given, map=of, transport=transport, nccl=nccl)
     if asked.release is not None and transport not in ("roce", "infiniband"):

@@ -98,6 +98,11 @@ def test_a_file_of_before_is_emitted_by_the_levels_that_it_has() -> None:
     )
     assert [job["environment"] for job in again["jobs"]] == [job["environment"] for job in first["jobs"]]
     assert again["map"]["source"] == "mlnx_qos"
+    asked: dict[str, Any] = {"network_plan": Path("contention.json"), "emit": Path("out"), "emit_map": True}
+    with pytest.raises(InputError, match="--emit-map: found the levels of a file alone"):
+        api.contention(Path("jobs.yaml"), cluster="c.yaml", **asked)
+    api.contention(Path("jobs.yaml"), cluster="c.yaml", priority_map=NIC, **asked)
+    assert "--pfc 0,0,0,1,1,1,0,0" in Path("out/map/mlnx_qos.sh").read_text("utf-8"), "that of other traffic stays"
 
 
 @pytest.mark.parametrize(
