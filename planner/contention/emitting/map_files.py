@@ -28,9 +28,10 @@ class Dealt:
     priority_of_dscp: Mapping[int, int]
 
 
-def deal(of: PriorityMap) -> Dealt:
+def deal(of: PriorityMap, *, all_strict: bool = False) -> Dealt:
     """Return the map in order. A queue keeps its priority unless another has it, too: then the one without flow control
-    gets a spare one."""
+    gets a spare one. `all_strict`: queues of other traffic are served strictly, too, so that theirs are dealt out as
+    well, in the order in which the fabric serves them now."""
     whole = (*of.levels, *of.others)
     used = {own.priority for own in whole} | set(of.lossless)
     spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if number not in used]
@@ -39,9 +40,14 @@ def deal(of: PriorityMap) -> Dealt:
         taken = own.priority in priorities.values()
         priorities[own.traffic_class] = spare.pop(0) if taken else own.priority
     levels = tuple(replace(level, priority=priorities[level.traffic_class]) for level in of.levels)
+    in_order = [level.traffic_class for level in levels]
+    if all_strict:
+        by_number = sorted(priorities, key=lambda number: -priorities[number])
+        in_order = [number for number in of.served if number in priorities] or by_number
+    numbers = [priorities[number] for number in in_order]
     queues = list(range(MOST_LEVELS))
-    for level, queue in zip(levels, sorted((level.priority for level in levels), reverse=True), strict=True):
-        queues[level.priority] = queue
+    for priority, queue in zip(numbers, sorted(numbers, reverse=True), strict=True):
+        queues[priority] = queue
     for priority, number in of.class_of_priority:
         if priority not in priorities.values() and number in priorities:
             queues[priority] = queues[priorities[number]]
@@ -57,12 +63,13 @@ def deal(of: PriorityMap) -> Dealt:
 
 def mlnx_qos_commands(of: PriorityMap) -> str:
     """Return the commands that give an mlx5 NIC the map: the levels' DSCPs to their priorities, each level in a traffic
-    class of its own, higher ones first, flow control for those that the map says have it.
+    class of its own, higher ones first, flow control for those that the map says have it. Classes of other traffic
+    become strict, too, before or behind the levels as they were.
 
     Classes and flow control come before the DSCPs that lead to them, so that nothing is dropped meanwhile. `--trust`
     and `--dscp2prio` stand in calls of their own, since mlnx_qos refuses them together.
     """
-    dealt = deal(of)
+    dealt = deal(of, all_strict=True)
     bits = ",".join(str(int(number in dealt.lossless)) for number in range(MOST_LEVELS))
     pfc = f'mlnx_qos -i "$INTERFACE" --pfc {bits}'
     strict, no_shares = ",".join(["strict"] * MOST_LEVELS), ",".join(["0"] * MOST_LEVELS)

@@ -30,7 +30,8 @@ class PriorityMap:
     """The levels that jobs may have, the most urgent first, those kept for others, and those that a plan of fewer
     levels leaves as they are. `warnings` are of the fabric as it was found; `warnings_of` are of a map's choice of
     levels. The rest is as it was read: `lossless` the priorities with flow control, `ports` those of the switch, and
-    the traffic class of each DSCP and, of NICs, of each priority."""
+    the traffic class of each DSCP and, of NICs, of each priority; `served` has the classes in the order in which the
+    fabric serves them."""
 
     source: str
     levels: tuple[MapLevel, ...]
@@ -41,6 +42,7 @@ class PriorityMap:
     ports: tuple[str, ...] = ()
     class_of_dscp: tuple[tuple[int, int], ...] = ()
     class_of_priority: tuple[tuple[int, int], ...] = ()
+    served: tuple[int, ...] = ()
 
     @property
     def assumed(self) -> bool:
@@ -175,6 +177,7 @@ def _sorted_out(
         ports=found.ports,
         class_of_dscp=tuple(sorted(class_of_dscp.items())),
         class_of_priority=tuple(sorted(found.class_of_priority.items())),
+        served=tuple(level.traffic_class for level in queues),
     )
 
 
