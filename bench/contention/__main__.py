@@ -1,15 +1,16 @@
 """Crux's experiments, the paper's figures beside ours.
 
-    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 20] [--draws 4] [--thin 1] [--first-seed 0]
+    python -m bench.contention [EXPERIMENT ...] [--cases 1500] [--decisions 20] [--draws N] [--thin 1] [--first-seed 0]
         [--kept FILE] [--picture FILE]
     python -m bench.contention figure-23 --data DIR [--days 2] [--seeds 2] [--cover 0.9]
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
     python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
 Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
-its short form: --thin 17), held (100 cases at most), speed, views; without any, all five. What is drawn is said in
-`bench/contention/cases.py`, `testbed_cases.py`, `speed.py` and `views.py`. Figures 23 to 25 take lingjun's trace (DIR
-holds `traces/`) and have options of their own (--help).
+its short form: --thin 17), held (100 cases at most), queue-pairs (20 cases at most, each under --draws), speed, views;
+without any, all six. What is drawn is said in `bench/contention/cases.py`, `testbed_cases.py`, `queue_pairs.py`,
+`speed.py` and `views.py`. Figures 23 to 25 take lingjun's trace (DIR holds `traces/`) and have options of their own
+(--help).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, figure_23, figure_24, figure_25, figures_19_22, held, speed, views
+from bench.contention import figure_16, figure_23, figure_24, figure_25, figures_19_22, held, queue_pairs, speed, views
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
@@ -31,6 +32,7 @@ TITLES = {
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
     "figures-19-22": "Figures 19 to 22: the paper's testbed, all batches that fit",
     "speed": "What decisions cost",
+    "queue-pairs": "Queue pairs of a stock NCCL",
     "views": "What it takes to see jobs as policies do",
 }
 
@@ -51,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--decisions", type=int, default=20, help="of 46 jobs, in speed")
-    parser.add_argument("--draws", type=int, default=4, help="clusters that are drawn of each size, in speed")
+    parser.add_argument(
+        "--draws", type=int, help="of clusters of each size, in speed (4); of hashes and ports, in queue-pairs (20)"
+    )
     parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
@@ -74,10 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "held":
         return held.lines(min(options.cases, 100), options.first_seed)
+    if name == "queue-pairs":
+        return queue_pairs.lines(min(options.cases, 20), options.draws or 20, options.first_seed)
     if name == "views":
         return views.lines(options.first_seed)
     if name == "speed":
-        return speed.lines(options.decisions, options.draws, options.first_seed)
+        return speed.lines(options.decisions, options.draws or 4, options.first_seed)
     if name == "figures-19-22":
         return figures_19_22.lines(options.thin)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)

@@ -51,9 +51,10 @@ def contention(options: ContentionOptions) -> dict[str, Any]:
     job that shares links must be known: where it is not and nothing about a decision was asked for, there is none.
 
     For those who set it: `priority_map` is a file that says the fabric's levels (`reserved` classes of it are not
-    jobs'), `transport` how bytes cross the network; `emit` is a folder for settings of each job, with `emit_map` for
-    NICs and switches, too, by `addresses` of hosts where they talk TCP; `queue_pairs` of stock NCCL are played.
-    `verify` are counters by priority that are held against the plan.
+    jobs'), `transport` how bytes cross the network, `nccl` the release of it that jobs run; `emit` is a folder for
+    settings of each job, with `emit_map` for NICs and switches, too, by `addresses` of hosts where they talk TCP;
+    `queue_pairs` of stock NCCL are played for what is written. `verify` are counters by priority that are held against
+    the plan.
 
     InputError for jobs that cannot sit so and for what cannot be decided by; NothingFits for a job that cannot
     communicate, and for a `slowdown_cap` that nothing keeps.

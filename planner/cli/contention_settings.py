@@ -14,7 +14,8 @@ def print_settings(found: dict[str, Any]) -> None:
     if found["settings"] is not None:
         _print_folder(found["settings"])
     if found["verified"] is not None:
-        _print_verified(found["verified"])
+        level = "service level" if found["transport"] == "infiniband" else "priority"
+        _print_verified(found["verified"], level)
 
 
 def _print_folder(settings: dict[str, Any]) -> None:
@@ -27,7 +28,7 @@ def _print_folder(settings: dict[str, Any]) -> None:
         named = " ".join(f"{name}={value}" for name, value in best["environment"].items())
         print_text(
             f"Stock NCCL, which cannot be told ports, had best {named}: {best['work_share']:.1%} of the work of jobs"
-            f" that meet nobody ({low:.1%} to {high:.1%} by hash; chance, not choice), {one['work_share']:.1%} with one"
+            f" that meet nobody ({low:.1%} to {high:.1%} by draw; chance, not choice), {one['work_share']:.1%} with one"
             " queue pair"
         )
 
@@ -39,7 +40,7 @@ def _count(pair: dict[str, Any]) -> int:
     return int(pair["environment"]["NCCL_IB_QPS_PER_CONNECTION"])
 
 
-def _print_verified(verified: dict[str, Any]) -> None:
+def _print_verified(verified: dict[str, Any], level: str) -> None:
     print()
     rows = [
         (
@@ -53,8 +54,8 @@ def _print_verified(verified: dict[str, Any]) -> None:
         for row in verified["priorities"][:MOST_ROWS]
     ]
     more = len(verified["priorities"]) - len(rows)
-    title = "Bytes by priority: planned (modelled) and counted (measured)"
-    print_table(title, ("host", "priority", "planned", "counted", "bytes", "verdict"), rows)
+    title = f"Bytes by {level}: planned (modelled) and counted (measured)"
+    print_table(title, ("host", level, "planned", "counted", "bytes", "verdict"), rows)
     if more > 0:
         print(f"{more} more rows: --json has them")
     wrong = [row for row in verified["priorities"] if row["verdict"] != "as planned"]

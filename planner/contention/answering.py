@@ -9,13 +9,21 @@ from planner.contention.contending import contend
 from planner.contention.contention_file import ContentionFile, cluster_row, save_contention
 from planner.contention.deciding import Asked, Decided, decide, read_asked
 from planner.contention.describing import describe
-from planner.contention.emitting.folder import describe_map
 from planner.contention.emitting.priority_map import warnings_of
-from planner.contention.jobs_file import read_jobs
+from planner.contention.emitting.settings_json import describe_map
+from planner.contention.emitting.transports import NAMES, Transport, other_sites
+from planner.contention.jobs_file import Places, read_jobs
 from planner.contention.pictures import check_timeline, draw_links, save_timeline
 from planner.contention.plan_describing import with_plan
 from planner.contention.plan_rows import contention_rows
-from planner.contention.settings import PlannedFabric, check_settings, emit_settings, verify_counters, with_map
+from planner.contention.settings import (
+    PlannedFabric,
+    check_settings,
+    emit_settings,
+    verify_counters,
+    with_fabric,
+    with_queue_pairs,
+)
 from planner.contention.slowing import QUICK_SLOWS, Told
 from planner.one_job.free_devices.seated_jobs import SeatedJobs, read_seated
 from planner.shared.inputs import load_any_place
@@ -34,7 +42,7 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
     form = None if options.plot is None else picture_format(options.plot, where="contention")
     cluster = load_any_place(options.cluster)
     asked = read_asked(options, cluster)
-    check_settings(options)
+    check_settings(options, asked.transport)
     seated = SeatedJobs(jobs={}) if options.running is None else read_seated(options.running)
     jobs = read_jobs(options.jobs, cluster, None if options.running is None else seated.jobs)
     told = _telling(options)
@@ -42,18 +50,19 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         jobs, fabric_of(cluster), seeds=options.seeds, jitter=options.jitter, model=options.model, told=told
     )
     decided = decide(options, asked, jobs, found, told)
-    rows = None if decided is None else with_map(_rows(decided, asked, cluster), asked.map)
+    rows = None if decided is None else _rows(decided, asked, cluster)
     said = with_plan(describe(found, len(cluster.slots)), decided, rows)
     if options.timeline is not None:
         save_timeline(options.timeline, found)
     if options.plot is not None and form is not None:
         write_atomically(options.plot, draw_links(found, form))
-    if options.output is not None and rows is not None:
-        save_contention(rows, options.output)
-    plan = None
+    plan: PlannedFabric | None = None
+    pair_notes: tuple[str, ...] = ()
     if rows is not None:
-        fabric = found.fabric
-        plan = PlannedFabric(file=rows, jobs=jobs, fabric=fabric, map=asked.map, transport=asked.transport)
+        plan = PlannedFabric(file=rows, jobs=jobs, fabric=found.fabric, map=asked.map, transport=asked.transport)
+        plan, pair_notes = with_queue_pairs(options, plan)
+    if options.output is not None and plan is not None:
+        save_contention(plan.file, options.output)
     return {
         "cluster": cluster.text,
         **said,
@@ -61,13 +70,14 @@ def answer_contention(options: ContentionOptions) -> dict[str, Any]:
         "jitter": options.jitter,
         "transport": None if plan is None else asked.transport,
         "map": None if plan is None else describe_map(asked.map),
-        "settings": None if plan is None else emit_settings(options, plan),
+        "settings": None if plan is None else emit_settings(options, plan, pair_notes),
         "verified": None if plan is None else verify_counters(options, plan),
         "notes": [
             *cluster.notes,
             *seated.notes,
             *_short_plays(said["short_plays"]),
-            *(NO_WORK if decided is None else _notes(decided, asked)),
+            *(pair_notes if options.emit is None else ()),
+            *(NO_WORK if decided is None else _notes(decided, asked, cluster)),
         ],
         "timeline": _text(options.timeline),
         "plot": _text(options.plot),
@@ -90,20 +100,35 @@ def _short_plays(plays: int) -> tuple[str, ...]:
     )
 
 
-def _notes(decided: Decided, asked: Asked) -> list[str]:
+def _notes(decided: Decided, asked: Asked, cluster: Cluster) -> list[str]:
     """What is to be known of a decision, and of the fabric's levels where jobs need any."""
-    return [*decided.notes, *(warnings_of(asked.map) if decided.plan.shares_links else ())]
+    if not decided.plan.shares_links:
+        return list(decided.notes)
+    elsewhere = [
+        f"the network of site {site} is {NAMES[kind]}, the levels are those of {NAMES[asked.transport]}: jobs there are"
+        " told nothing"
+        for site, kind in other_sites(cluster, asked.transport).items()
+    ]
+    return [*decided.notes, *elsewhere, *warnings_of(asked.map)]
 
 
 def _rows(decided: Decided, asked: Asked, cluster: Cluster) -> ContentionFile:
     dscps = [level.dscp for level in asked.map.levels]
-    return contention_rows(
+    rows = contention_rows(
         decided.plan,
         policy=decided.policy,
         cluster=cluster_row(cluster, asked.transport),
         levels=decided.levels,
         dscps=dscps if asked.transport in WITH_DSCP and decided.levels <= len(dscps) else None,
     )
+    return with_fabric(rows, asked.map, nccl=asked.nccl, others=_hosts_elsewhere(cluster, asked.transport))
+
+
+def _hosts_elsewhere(cluster: Cluster, transport: Transport) -> dict[str, Transport]:
+    """The transport of hosts on sites whose network is of another kind."""
+    kinds = other_sites(cluster, transport)
+    by_host = Places(cluster).by_host if kinds else {}
+    return {host: kinds[slots[0].site] for host, slots in by_host.items() if slots[0].site in kinds}
 
 
 def _telling(options: ContentionOptions) -> Told | None:

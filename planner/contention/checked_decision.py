@@ -21,7 +21,9 @@ def check_decision(decision: object, view: View, *, where: str) -> Decision:
                 _check_level(level, view, f"levels of job {job.id}" + (f", axis {axis}" if axis else ""), where)
         for axis, _ in _of(decision.axis_levels, number):
             if axis not in job.axes:
-                expected = f"one of {', '.join(sorted(set(job.axes))) or 'none: it sends nothing'}"
+                expected = (
+                    f"one of {', '.join(sorted(set(job.axes))) or 'none: it has one level for all that it sends'}"
+                )
                 raise InputError(where=where, key=f"axis_levels of job {job.id}", found=axis, expected=expected)
         _check_times(decision, view, number, where)
     return decision

@@ -7,30 +7,33 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from planner.contention.emitting.file_rows import (
+    EndRow,
+    Level,
+    MapLevelRow,
+    Name,
+    Natural,
+    NotNegative,
+    Port,
+    Rows,
+    Text,
+)
+from planner.contention.emitting.nccl_release import read_release
 from planner.shared.plan_file import layout
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
-from profiles.schema import FileModel, printable, validate_json
+from profiles.schema import FileModel, validate_json
 
 CONTENTION_SCHEMA: Literal["cellplan.contention/1"] = "cellplan.contention/1"
 
-Name = Annotated[str, Field(min_length=1, max_length=400), printable("a name")]
-Text = Annotated[str, printable("a text")]
 Scalar = str | int | float | bool | None
-Level = Annotated[int, Field(ge=0, le=1_000_000)]
-Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Each = TypeVar("Each")
-Rows = Annotated[tuple[Each, ...], Field(strict=False)]
-"""What JSON has as an array, and we as a tuple."""
 
 
 class PolicyRow(FileModel):
@@ -56,31 +59,11 @@ class ClusterRow(FileModel):
     routing: Literal["ecmp", "spray", "infiniband", "dimension-order"]
 
 
-Priority = Annotated[int, Field(ge=0, le=7)]
-
-
-class MapLevelRow(FileModel):
-    """A level's queue: the DSCP that leads there (null on InfiniBand), its class inside the fabric, the priority (of
-    InfiniBand the service level) that it is counted under, and whether it is lossless; null where nobody said."""
-
-    dscp: Annotated[int, Field(ge=0, le=63)] | None
-    traffic_class: Priority
-    priority: Priority
-    pfc: bool | None
-
-
 class MapRow(FileModel):
     """The fabric's levels, the most urgent first, and who said so."""
 
     source: Text
-    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=8)]
-
-
-class EndRow(FileModel):
-    """A NIC of a host, by its number there."""
-
-    host: Name
-    nic: Natural
+    levels: Annotated[tuple[MapLevelRow, ...], Field(strict=False, min_length=1, max_length=15)]
 
 
 class PathRow(FileModel):
@@ -101,7 +84,7 @@ class PathRow(FileModel):
 class JobRow(FileModel):
     """A job: its level (null: it shares no link and needs none), or those of its axes; how much later than the others
     its iterations begin, and how long each is held to; what an iteration takes, in `range_s` as compute varies; who
-    slows it. A time of null has no end."""
+    slows it. A time of null has no end. `transport` is that of its hosts' site where it is not the cluster's."""
 
     id: Name
     hosts: Rows[Name]
@@ -120,6 +103,7 @@ class JobRow(FileModel):
     planned_s: Positive | None
     range_s: Annotated[tuple[Positive | None, Positive | None], Field(strict=False)]
     slowed_by: Rows[Name]
+    transport: Literal["roce", "infiniband", "tcp", "other"] | None = None
     provenance: Literal["modelled"]
     paths: Rows[PathRow]
 
@@ -158,9 +142,20 @@ class UtilizationRow(FileModel):
     bound: WorkRow
 
 
+class QueuePairsRow(FileModel):
+    """What a pair of NCCL's settings for queue pairs does where NCCL cannot be told ports, all jobs alike: work done,
+    of what jobs do that meet nobody, in the mean of draws of hashes; `range` is from the least to the most. Chance."""
+
+    queue_pairs: Annotated[int, Field(ge=1, le=128)]
+    split_data: bool
+    work_share: NotNegative
+    range: Annotated[tuple[NotNegative, NotNegative], Field(strict=False)]
+
+
 class ContentionFile(FileModel):
     """The whole file. `levels`: how many the fabric leaves free, `map` what they are there. `proved`: no paths and
-    levels do more work. `unstable`: jobs whose iterations move by more than 5% as compute varies."""
+    levels do more work. `unstable`: jobs whose iterations move by more than 5% as compute varies. `nccl`: the release
+    that jobs run, where it was declared. `queue_pairs`: those of stock NCCL, the best first; empty if not played."""
 
     format: Literal["cellplan.contention/1"] = Field(alias="schema")
     version: Text
@@ -173,6 +168,8 @@ class ContentionFile(FileModel):
     proved: bool
     unstable: Rows[Name]
     map: MapRow | None = None
+    nccl: Text | None = None
+    queue_pairs: Rows[QueuePairsRow] = ()
 
 
 def cluster_row(cluster: Cluster, transport: str) -> ClusterRow:
@@ -234,6 +231,12 @@ def _check(contention: ContentionFile, where: str) -> None:
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise InputError(where=where, key="jobs", found=f"{twice!r} twice", expected="each job once")
+    if contention.nccl is not None:
+        read_release(contention.nccl, where=where, key="nccl")
+    counted = {row.queue_pairs for row in contention.queue_pairs}
+    if counted and 1 not in counted:
+        found, expected = f"those of {sorted(counted)}", "one queue pair among them, to be held against"
+        raise InputError(where=where, key="queue_pairs", found=found, expected=expected)
     for number, job in enumerate(contention.jobs):
         for key, level in (("level", job.level), *(job.axis_levels or {}).items()):
             if level is not None and level >= contention.levels:

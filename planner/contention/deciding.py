@@ -8,8 +8,10 @@ from statistics import mean
 from planner.contention.chosen_policy import ChosenPolicy, choose_policy
 from planner.contention.contending import Contention
 from planner.contention.contention_file import ContentionFile, PolicyRow, check_cluster, load_contention
+from planner.contention.emitting.environment import takes_axis_levels
 from planner.contention.emitting.fabric_levels import levels_of_fabric
-from planner.contention.emitting.priority_map import PriorityMap
+from planner.contention.emitting.nccl_release import Release, read_release
+from planner.contention.emitting.priority_map import MLNX_QOS, SONIC, PriorityMap
 from planner.contention.emitting.transports import Transport, transport_of
 from planner.contention.given_plan import decision_of_file
 from planner.contention.jobs_file import PlacedJob
@@ -25,7 +27,7 @@ from planner.contention.viewing import Seen
 from planner.shared.options.contention import ContentionOptions
 from profiles.cluster import Cluster
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 BELIEF_SEEDS = 5
 """So many draws of errors are tried of each size."""
@@ -41,12 +43,18 @@ NO_CHOICE = {
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
     """What the command was asked to decide by, all that can be wrong about it checked: a policy, or a file that was
-    decided before; the fabric's levels."""
+    decided before; the fabric's levels; the release of the jobs' NCCL, None where nobody declares it."""
 
     policy: ChosenPolicy
     given: ContentionFile | None
     map: PriorityMap
     transport: Transport
+    nccl: str | None = None
+
+    @property
+    def release(self) -> Release | None:
+        """The release of the jobs' NCCL as numbers."""
+        return None if self.nccl is None else read_release(self.nccl)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +107,15 @@ def read_asked(options: ContentionOptions, cluster: Cluster) -> Asked:
     if of is None:
         levels = options.levels if given is None else given.levels
         of = levels_of_fabric(options.priority_map, transport, levels=levels, reserved=options.reserved)
-    return Asked(policy=choose_policy(options), given=given, map=of, transport=transport)
+    if options.emit_map and of.source in (MLNX_QOS, SONIC) and options.priority_map is None:
+        found, expected = "the levels of a file alone", "--priority-map, too: a map keeps what other traffic has"
+        raise InputError(where=options.command, key="--emit-map", found=found, expected=expected)
+    nccl = given.nccl if options.nccl is None and given is not None else options.nccl
+    asked = Asked(policy=choose_policy(options), given=given, map=of, transport=transport, nccl=nccl)
+    if asked.release is not None and transport not in ("roce", "infiniband"):
+        expected = "none: what NCCL is told of levels it is told over RoCE and InfiniBand"
+        raise InputError(where=options.command, key="--nccl", found=nccl, expected=expected)
+    return asked
 
 
 def decide(
@@ -125,6 +141,8 @@ def decide(
     if asked.policy.is_static and asked.given is None:
         _check_own_levels(jobs, levels, str(options.jobs))
     seen = see_jobs(jobs, now.fabric, options.model)
+    if asked.given is None and not takes_axis_levels(asked.transport, asked.release):
+        seen = tuple(replace(each, contender=replace(each.contender, axes=())) for each in seen)
     if told is not None:
         most = plays_for(len(jobs))
         asked.policy.tell(lambda count: told(min(count, most), most, "cases played"))

@@ -113,5 +113,5 @@ def _job(decided: Decided, number: int, row: Mapping[str, Any]) -> dict[str, Any
             "hashed": sum(path["hashed"] for path in row["paths"]),
             "without_choice": seen.fixed + seen.left,
         },
-        "environment": environment_of(planned, asked.map, asked.transport).by_name if fits else None,
+        "environment": environment_of(planned, asked.map, asked.transport, asked.release).by_name if fits else None,
     }

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from estimator.network.fabric import Fabric
-from planner.contention.contention_file import ContentionFile, MapLevelRow, MapRow, contention_to_json
+from planner.contention.contention_file import (
+    ContentionFile,
+    MapRow,
+    QueuePairsRow,
+    contention_to_json,
+)
 from planner.contention.emitting.addresses import read_addresses
-from planner.contention.emitting.counters import read_counters
-from planner.contention.emitting.environment import JobEnvironment, environment_of
-from planner.contention.emitting.folder import Settings, check_emitted, describe_pair, settings_files, write_folder
+from planner.contention.emitting.counters import ETHTOOL, PERFQUERY, Bytes, read_counters
+from planner.contention.emitting.environment import JobEnvironment, takes_axis_levels, variables_of
+from planner.contention.emitting.file_rows import MapLevelRow
+from planner.contention.emitting.folder import Settings, check_emitted, settings_files, write_folder
 from planner.contention.emitting.levels import MapLevel
+from planner.contention.emitting.nccl_release import Release, read_release
 from planner.contention.emitting.planned import PlannedJob, SeatedJob, find_job, planned_jobs
-from planner.contention.emitting.priority_map import PriorityMap
+from planner.contention.emitting.priority_map import INFINIBAND, PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair, price_queue_pairs
-from planner.contention.emitting.transports import INFINIBAND, Transport
+from planner.contention.emitting.settings_json import describe_pair
+from planner.contention.emitting.transports import Transport, service_levels
 from planner.contention.emitting.verifying import describe_verified, verify
 from planner.shared.options.contention import ContentionOptions
 from profiles.errors import InputError
@@ -29,13 +37,20 @@ MOST_CONNECTIONS = 10_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlannedFabric:
-    """A plan with what it was made of: its file, its jobs as they sit, the fabric, its levels, how bytes cross it."""
+    """A plan with what it was made of: its file, its jobs as they sit, the fabric, its levels, how bytes cross it, and
+    what queue pairs of stock NCCL would do."""
 
     file: ContentionFile
     jobs: Sequence[SeatedJob]
     fabric: Fabric
     map: PriorityMap
     transport: Transport
+    pairs: tuple[PricedPair, ...] = ()
+
+    @property
+    def release(self) -> Release | None:
+        """That of the jobs' NCCL, where it was declared."""
+        return None if self.file.nccl is None else read_release(self.file.nccl)
 
     @property
     def planned(self) -> tuple[PlannedJob, ...]:
@@ -43,23 +58,41 @@ class PlannedFabric:
         return planned_jobs(self.file.model_dump(mode="json", by_alias=True)["jobs"])
 
 
-def check_settings(options: ContentionOptions) -> None:
+def check_settings(options: ContentionOptions, transport: Transport) -> None:
     """Raise InputError for a folder that cannot be written, and for addresses and counters that are none: said before
     anything is played."""
     if options.emit is not None:
         check_emitted(options.emit)
         read_addresses(options.addresses)
     if options.verify:
-        read_counters(options.verify)
+        _read_counters(options, transport)
 
 
-def with_map(file: ContentionFile, of: PriorityMap) -> ContentionFile:
-    """Return the file with the fabric's levels in it, where it has no more levels than these."""
+def _read_counters(options: ContentionOptions, transport: Transport) -> Bytes:
+    """What was sent meanwhile, by priority, on InfiniBand by service level."""
+    if transport == "other":
+        expected = "RoCE, InfiniBand or TCP, whose NICs count by priority or service level"
+        found = "a network whose levels nobody sets"
+        raise InputError(where=options.command, key="--verify", found=found, expected=expected)
+    return read_counters(options.verify, PERFQUERY if transport == "infiniband" else ETHTOOL)
+
+
+def with_fabric(
+    file: ContentionFile, of: PriorityMap, *, nccl: str | None, others: Mapping[str, Transport]
+) -> ContentionFile:
+    """Return the file with the declared release of NCCL in it, the transport of jobs that have hosts among `others`,
+    and the fabric's levels, where it has no more levels than these."""
+    jobs = tuple(
+        job.model_copy(update={"transport": kind, "dscp": None if kind else job.dscp})
+        for job in file.jobs
+        for kind in [next((others[host] for host in job.hosts if host in others), None)]
+    )
+    file = file.model_copy(update={"nccl": nccl, "jobs": jobs})
     if file.levels > len(of.levels):
         return file
     rows = tuple(
         MapLevelRow(
-            dscp=None if of.source == INFINIBAND else level.dscp,
+            dscp=None if of.is_infiniband else level.dscp,
             traffic_class=level.traffic_class,
             priority=level.priority,
             pfc=level.pfc,
@@ -82,30 +115,53 @@ def map_of_file(file: ContentionFile, where: Path | None) -> PriorityMap | None:
         MapLevel(dscp=row.dscp or 0, traffic_class=row.traffic_class, priority=row.priority, pfc=row.pfc)
         for row in file.map.levels
     )
+    if file.map.source == INFINIBAND:
+        assumed = service_levels(len(levels))
+        return replace(
+            assumed,
+            levels=tuple(
+                replace(level, service=own.service) for level, own in zip(levels, assumed.levels, strict=True)
+            ),
+        )
     return PriorityMap(source=file.map.source, levels=levels)
 
 
-def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, Any] | None:
-    """Write the folder that `options` name, and return its files and what queue pairs of stock NCCL would do; None
-    where none is named. Raise as `write_folder`, and InputError for a level that the map has not."""
+def with_queue_pairs(options: ContentionOptions, plan: PlannedFabric) -> tuple[PlannedFabric, tuple[str, ...]]:
+    """Return the plan with what queue pairs of stock NCCL would do, where something is written that says it, and what
+    is to be known of that."""
+    written = options.emit is not None or options.output is not None
+    if not (written and options.queue_pairs and plan.transport == "roce"):
+        return plan, ()
+    planned = plan.planned
+    connections = sum(len(job.connections) for job in planned)
+    if connections == 0:
+        return plan, ()
+    if connections > MOST_CONNECTIONS:
+        said = f"queue pairs of stock NCCL are not played for {connections:,} connections: at most {MOST_CONNECTIONS:,}"
+        return plan, (said,)
+    pairs = price_queue_pairs(plan.jobs, planned, plan.fabric, model=options.model)
+    rows = tuple(
+        QueuePairsRow(
+            queue_pairs=pair.queue_pairs, split_data=pair.split_data, work_share=pair.work_share, range=pair.range
+        )
+        for pair in pairs
+    )
+    return replace(plan, file=plan.file.model_copy(update={"queue_pairs": rows}), pairs=pairs), ()
+
+
+def emit_settings(options: ContentionOptions, plan: PlannedFabric, notes: Sequence[str]) -> dict[str, Any] | None:
+    """Write the folder that `options` name, and return its files and what queue pairs of stock NCCL would do, with
+    `notes` on that; None where none is named. Raise as `write_folder`, and InputError for a level that the map has
+    not."""
     if options.emit is None:
         return None
-    planned = plan.planned
-    pairs: tuple[PricedPair, ...] = ()
-    notes = []
-    connections = sum(len(job.connections) for job in planned)
-    if plan.transport == "roce" and options.queue_pairs and connections > MOST_CONNECTIONS:
-        notes.append(
-            f"queue pairs of stock NCCL are not played for {connections:,} connections: at most {MOST_CONNECTIONS:,}"
-        )
-    elif plan.transport == "roce" and options.queue_pairs and connections:
-        pairs = price_queue_pairs(plan.jobs, planned, plan.fabric, model=options.model)
     settings = Settings(
-        jobs=planned,
+        jobs=plan.planned,
         map=plan.map,
         transport=plan.transport,
         addresses=read_addresses(options.addresses, plan.fabric.routing.addresses),
-        pairs=pairs,
+        pairs=plan.pairs,
+        release=plan.release,
         with_map=options.emit_map,
     )
     files = {**settings_files(settings), CONTENTION_FILE: contention_to_json(plan.file)}
@@ -113,8 +169,8 @@ def emit_settings(options: ContentionOptions, plan: PlannedFabric) -> dict[str, 
     return {
         "folder": str(options.emit),
         "files": sorted(files),
-        "queue_pairs": [describe_pair(pair) for pair in pairs],
-        "notes": notes,
+        "queue_pairs": [describe_pair(pair) for pair in plan.pairs],
+        "notes": list(notes),
     }
 
 
@@ -122,22 +178,19 @@ def verify_counters(options: ContentionOptions, plan: PlannedFabric) -> dict[str
     """Return how counters compare with what was planned; None where none are named. Raise as `verify` does."""
     if not options.verify:
         return None
-    if plan.transport not in ("roce", "tcp"):
-        expected = "RoCE or TCP, whose NICs count by priority"
-        found = f"a network of {plan.transport}"
-        raise InputError(where=options.command, key="--verify", found=found, expected=expected)
     seconds = {job.id: float("inf") if job.planned_s is None else job.planned_s for job in plan.file.jobs}
-    planned = plan.planned
-    if plan.transport == "tcp":  # which has one level for all of a job's axes
-        planned = tuple(replace(job, level=job.last_level, axis_levels=()) for job in planned)
-    counted = read_counters(options.verify)
+    axes = takes_axis_levels(plan.transport, plan.release)
+    planned = tuple(job if axes else replace(job, level=job.last_level, axis_levels=()) for job in plan.planned)
+    planned = tuple(job if job.transport is None else replace(job, level=None, axis_levels=()) for job in planned)
+    counted = _read_counters(options, plan.transport)
     return describe_verified(verify(counted, plan.jobs, planned, seconds, plan.map, plan.fabric))
 
 
 def environment_in_file(
     file: ContentionFile, name: str | None, *, where: Path, hosts: Sequence[str] = ()
 ) -> tuple[PlannedJob, JobEnvironment]:
-    """Return a job of a plan's file, found by its name, else by its hosts, and its environment.
+    """Return a job of a plan's file, found by its name, else by its hosts, and its environment, with queue pairs for a
+    stock NCCL where they were played.
 
     Raise InputError for a job that there is not, several that may be meant, and a file that says no levels of a fabric.
     """
@@ -147,4 +200,9 @@ def environment_in_file(
     if of is None:
         found, expected = "nothing", "the fabric's levels, as cellplan contention --levels K -o writes them"
         raise InputError(where=str(where), key="map", found=found, expected=expected)
-    return job, environment_of(job, of, file.cluster.transport)
+    release = None if file.nccl is None else read_release(file.nccl)
+    pairs = tuple(
+        PricedPair(queue_pairs=row.queue_pairs, split_data=row.split_data, work_share=row.work_share, range=row.range)
+        for row in file.queue_pairs
+    )
+    return job, variables_of(job, of, file.cluster.transport, release=release, pairs=pairs).all

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from planner.contention.emitting.environment import level_of
+from planner.contention.emitting.environment import has_axis_levels, level_of
+from planner.contention.emitting.nccl_release import Release
 from planner.contention.emitting.planned import PlannedJob
 from planner.contention.emitting.priority_map import PriorityMap
 from planner.contention.emitting.transports import Transport
@@ -39,10 +40,12 @@ def options(axis):
 '''
 
 
-def axis_levels_snippet(job: PlannedJob, of: PriorityMap, transport: Transport) -> str | None:
+def axis_levels_snippet(
+    job: PlannedJob, of: PriorityMap, transport: Transport, release: Release | None = None
+) -> str | None:
     """Return the module that a training script imports, None for a job of one level or where NCCL's InfiniBand layer is
-    not what sends. InputError for a level that the map has not."""
-    if not job.axis_levels or transport not in ("roce", "infiniband"):
+    not what sends, or is older. InputError for a level that the map has not."""
+    if not has_axis_levels(job, transport, release):
         return None
     infiniband = transport == "infiniband"
     classes = {}

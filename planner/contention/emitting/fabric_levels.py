@@ -6,9 +6,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 from planner.contention.emitting.levels import MOST_LEVELS
-from planner.contention.emitting.priority_map import PriorityMap, default_map, for_levels, read_priority_map
-from planner.contention.emitting.transports import INFINIBAND, Transport, service_levels
+from planner.contention.emitting.priority_map import PriorityMap, default_map, for_levels, read_lanes, read_priority_map
+from planner.contention.emitting.transports import Transport, service_levels
 from profiles.errors import InputError
+from profiles.records import replace
+
+UNTOLD = (
+    "this network's library takes levels neither from DSCP nor from service levels, and no ports: nothing of the plan"
+    " can be set, its times are what levels and paths would do (--transport says it otherwise)"
+)
 
 
 def levels_of_fabric(
@@ -18,17 +24,15 @@ def levels_of_fabric(
     is named.
 
     Raises:
-        InputError: more levels than there are, reserved classes without a map, a map of DSCPs for InfiniBand, or as
-            `read_priority_map`.
+        InputError: more levels than there are, reserved classes without a map, a map of DSCPs for InfiniBand or the
+            other way round, or as `read_priority_map` and `read_lanes`.
     """
-    if path is not None and transport == "infiniband":
-        found, expected = f"{path} for {INFINIBAND}", "none: InfiniBand has service levels alone"
-        raise InputError(where="contention", key="--priority-map", found=found, expected=expected)
     if path is None:
         if reserved is not None:
             expected = "--priority-map, which says what classes there are"
             raise InputError(where="contention", key="--reserved", found="it alone", expected=expected)
         make = service_levels if transport == "infiniband" else default_map
-        return make(MOST_LEVELS if levels is None else levels)
-    whole = read_priority_map(path, reserved=reserved)
+        made = make(MOST_LEVELS if levels is None else levels)
+        return replace(made, warnings=(UNTOLD,)) if transport == "other" else made
+    whole = (read_lanes if transport == "infiniband" else read_priority_map)(path, reserved=reserved)
     return whole if levels is None else for_levels(whole, levels)

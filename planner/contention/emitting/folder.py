@@ -5,44 +5,50 @@ All of it is text that people and their tools read: nothing is run, on no host.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from textwrap import wrap
 from typing import Any
 
 from planner.contention.emitting.axis_levels import axis_levels_snippet
-from planner.contention.emitting.environment import JobEnvironment, environment_of, level_of
+from planner.contention.emitting.environment import JobEnvironment, JobVariables, level_of, variables_of
 from planner.contention.emitting.map_files import mlnx_qos_commands, sonic_tables
+from planner.contention.emitting.nccl_release import Release, release_name
 from planner.contention.emitting.nftables import nftables_file
+from planner.contention.emitting.opensm import opensm_lines
 from planner.contention.emitting.planned import PlannedJob
-from planner.contention.emitting.priority_map import PriorityMap, warnings_of
+from planner.contention.emitting.priority_map import OPENSM, PriorityMap
 from planner.contention.emitting.queue_pairs import PricedPair
 from planner.contention.emitting.readme import JobFiles, readme_text
+from planner.contention.emitting.settings_json import settings_json
 from planner.contention.emitting.source_ports import source_ports_json
-from planner.contention.emitting.transports import INFINIBAND, Transport
+from planner.contention.emitting.transports import Transport
 from profiles.errors import InputError, MachineError
 from profiles.files import write_atomically
 from profiles.records import dataclass
 
-SCHEMA = "cellplan.contention-settings/1"
 INDEX = "settings.json"
 """Every folder of ours has it: one that has it may be written anew."""
+ENVIRONMENT, STOCK_NCCL = "environment.sh", "stock_nccl.sh"
+WIDTH = 110
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What is emitted: the jobs of a plan, on the levels of a map. `addresses` are those of hosts, for TCP; `pairs` are
-    NCCL's queue pairs as they were priced, the best first; `with_map`: files for NICs and switches, too."""
+    NCCL's queue pairs as they were priced, the best first; `release` is NCCL's (None: 2.26 or later); `with_map`: files
+    for NICs and switches, too."""
 
     jobs: tuple[PlannedJob, ...]
     map: PriorityMap
     transport: Transport
     addresses: Mapping[str, Sequence[str]]
     pairs: tuple[PricedPair, ...] = ()
+    release: Release | None = None
     with_map: bool = False
 
 
@@ -52,59 +58,29 @@ def settings_files(settings: Settings) -> dict[str, str]:
     described: list[JobFiles] = []
     rows: list[dict[str, Any]] = []
     for job, name in zip(settings.jobs, folder_names([job.id for job in settings.jobs]), strict=True):
-        environment = environment_of(job, settings.map, settings.transport)
-        own, notes = _job_files(job, environment, settings)
+        variables = variables_of(job, settings.map, settings.transport, release=settings.release, pairs=settings.pairs)
+        own, notes = _job_files(job, variables, settings)
         files |= {f"jobs/{name}/{file}": text for file, text in own.items()}
         described.append(JobFiles(job=job, folder=f"jobs/{name}", files=tuple(own), notes=notes))
         rows.append(
             {
-                **_described(job, environment, settings),
+                **_described(job, variables, settings),
                 "folder": f"jobs/{name}" if own else None,
                 "files": list(own),
                 "notes": list(notes),
             }
         )
-    if settings.with_map and settings.transport in ("roce", "tcp"):
-        files["map/mlnx_qos.sh"] = mlnx_qos_commands(settings.map)
-        files["map/sonic_qos.json"] = sonic_tables(settings.map)
-    index = {
-        "schema": SCHEMA,
-        "transport": settings.transport,
-        "map": describe_map(settings.map),
-        "warnings": list(warnings_of(settings.map)),
-        "queue_pairs": [describe_pair(pair) for pair in settings.pairs],
-        "jobs": rows,
-    }
-    files[INDEX] = json.dumps(index, indent=1) + "\n"
+    if settings.with_map:
+        files |= _map_files(settings)
+    files[INDEX] = settings_json(
+        settings.map,
+        settings.transport,
+        rows,
+        nccl=None if settings.release is None else release_name(settings.release),
+        pairs=settings.pairs,
+    )
     readme = readme_text(described, settings.map, settings.transport, settings.pairs, with_map=settings.with_map)
     return {"README.md": readme, **files}
-
-
-def describe_map(of: PriorityMap) -> dict[str, Any]:
-    """Return a map as JSON has it."""
-    rows = [
-        [
-            {
-                "dscp": each.dscp if of.source != INFINIBAND else None,
-                "traffic_class": each.traffic_class,
-                "priority": each.priority,
-                "pfc": each.pfc,
-            }
-            for each in levels
-        ]
-        for levels in (of.levels, of.reserved)
-    ]
-    return {"source": of.source, "levels": rows[0], "reserved": rows[1]}
-
-
-def describe_pair(pair: PricedPair) -> dict[str, Any]:
-    """Return a pair of NCCL's settings as JSON has it."""
-    return {
-        "environment": dict(pair.variables),
-        "work_share": pair.work_share,
-        "range": list(pair.range),
-        "certain": False,
-    }
 
 
 def folder_names(ids: Sequence[str]) -> list[str]:
@@ -171,15 +147,26 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
             shutil.rmtree(beside)
 
 
-def _job_files(
-    job: PlannedJob, environment: JobEnvironment, settings: Settings
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def _map_files(settings: Settings) -> dict[str, str]:
+    """What NICs and switches are set by, none where their network has no levels."""
+    if settings.map.source == OPENSM:
+        return {}
+    if settings.transport == "infiniband":
+        return {"map/opensm.conf": opensm_lines(settings.map)}
+    if settings.transport == "other":
+        return {}
+    return {"map/mlnx_qos.sh": mlnx_qos_commands(settings.map), "map/sonic_qos.json": sonic_tables(settings.map)}
+
+
+def _job_files(job: PlannedJob, variables: JobVariables, settings: Settings) -> tuple[dict[str, str], tuple[str, ...]]:
     """The files of a job's folder, and what is to be known of them."""
-    notes = list(environment.notes)
-    own = {"environment.sh": _environment_text(job, environment)} if environment.variables else {}
-    snippet = axis_levels_snippet(job, settings.map, settings.transport)
+    notes = list(variables.level.notes)
+    own = {ENVIRONMENT: _exports(job, variables.level, ENVIRONMENT)} if variables.level.variables else {}
+    snippet = axis_levels_snippet(job, settings.map, settings.transport, settings.release)
     if snippet is not None:
         own["axis_levels.py"] = snippet
+    if job.transport is not None:
+        return own, tuple(notes)
     if settings.transport == "tcp":
         file = nftables_file(job, settings.jobs, settings.map, settings.addresses, file="dscp.nft")
         own |= {"dscp.nft": file.text} if file.text is not None else {}
@@ -187,35 +174,26 @@ def _job_files(
     if settings.transport == "roce":
         ports = source_ports_json(job)
         own |= {"udp_source_ports.json": ports} if ports is not None else {}
-        if settings.pairs and job.connections:
-            own["stock_nccl.sh"] = _stock_nccl_text(job, settings.pairs)
+    if variables.stock_nccl.variables:
+        own[STOCK_NCCL] = _exports(job, variables.stock_nccl, STOCK_NCCL)
     return own, tuple(notes)
 
 
-def _described(job: PlannedJob, environment: JobEnvironment, settings: Settings) -> dict[str, Any]:
-    ethernet = settings.transport in ("roce", "tcp")
+def _described(job: PlannedJob, variables: JobVariables, settings: Settings) -> dict[str, Any]:
+    ethernet = settings.transport in ("roce", "tcp") and job.transport is None
     level = None if job.level is None else level_of(job.level, settings.map, job)
     return {
         "id": job.id,
         "level": job.level,
         "axis_levels": dict(job.axis_levels) or None,
         "dscp": level.dscp if level is not None and ethernet else None,
-        "environment": environment.by_name,
+        "environment": variables.level.by_name,
+        "stock_nccl": variables.stock_nccl.by_name,
     }
 
 
-def _environment_text(job: PlannedJob, environment: JobEnvironment) -> str:
-    lines = [f"# Environment of every rank of the job {job.id}: `. environment.sh` before it starts."]
-    lines += [f"# {note}." for note in environment.notes]
+def _exports(job: PlannedJob, environment: JobEnvironment, file: str) -> str:
+    """A file that a shell takes in, what is to be known of it in its head."""
+    said = [f"Environment of every rank of the job {job.id}: `. {file}` before it starts"]
+    lines = [f"# {part}" for note in (*said, *environment.notes) for part in wrap(f"{note}.", WIDTH)]
     return "\n".join([*lines, *(f"export {name}={value}" for name, value in environment.variables)]) + "\n"
-
-
-def _stock_nccl_text(job: PlannedJob, pairs: Sequence[PricedPair]) -> str:
-    best, one = pairs[0], next(pair for pair in pairs if pair.queue_pairs == 1)
-    low, high = best.range
-    lines = [
-        f"# For stock NCCL, which cannot be told ports; beside environment.sh of the job {job.id}, in every job alike.",
-        f"# By chance, not by choice: {best.work_share:.1%} of the work of jobs that meet nobody, in the mean of the",
-        f"# hashes played ({low:.1%} to {high:.1%}); with one queue pair for each connection {one.work_share:.1%}.",
-    ]
-    return "\n".join([*lines, *(f"export {name}={value}" for name, value in best.variables)]) + "\n"

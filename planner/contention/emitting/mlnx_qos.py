@@ -23,6 +23,7 @@ _ENABLED = re.compile(r"\s*enabled((?:\s+[01])+)\s*$")
 _CLASS = re.compile(r"\s*tc:\s*(\d+)\s.*tsa:\s*(\w+)")
 _MEMBER = re.compile(r"\s*priority:\s*(\d+)\s*$")
 _GLOBAL = re.compile(r"(?:.*/infiniband/([\w.-]+)/\S*)?.*?Global tclass\s*=\s*(\d+)")
+LLDPAD = "lldpad service is running"
 _SERVICES: dict[str, Service] = {"strict": "strict", "ets": "weighted", "vendor": "vendor"}
 _ORDER: tuple[Service, ...] = ("vendor", "strict", "unsaid", "weighted")
 
@@ -45,7 +46,7 @@ def is_mlnx_qos(text: str) -> bool:
 
 def read_mlnx_qos(text: str, *, where: str) -> FoundLevels:
     """Return what a NIC has. Warned of are a global traffic class (lines of /sys/class/infiniband/*/tc/1/traffic_class
-    may stand in the text) and NICs that differ.
+    may stand in the text), lldpad beside it, and NICs that differ.
 
     Raise InputError for a NIC that does not trust DSCP, a DSCP twice, numbers that there are not, and a text cut short.
     """
@@ -62,6 +63,8 @@ def read_mlnx_qos(text: str, *, where: str) -> FoundLevels:
     if not sections:
         expected = "`Priority trust state: dscp` above the mapping, as mlnx_qos prints it"
         raise InputError(where=where, found="dscp2prio mapping without it", expected=expected)
+    if LLDPAD in text:
+        warnings.append(f"{where}: lldpad runs on a host and may set its NICs otherwise, as mlnx_qos says")
     first, *others = [_section(section, where) for section in sections]
     differing = [str(number) for number, other in enumerate(others, start=2) if other != first]
     if differing:
@@ -69,7 +72,13 @@ def read_mlnx_qos(text: str, *, where: str) -> FoundLevels:
             f"{where}: NIC {', '.join(differing)} of the file is set otherwise than the first, which counts"
         )
     queues, classes = _queues(first)
-    return FoundLevels(queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings))
+    return FoundLevels(
+        queues=tuple(queues),
+        class_of_dscp=classes,
+        warnings=tuple(warnings),
+        lossless=tuple(sorted(first.pfc)),
+        class_of_priority=first.class_of_priority,
+    )
 
 
 def _global_class(device: str | None, tclass: int) -> str:

@@ -36,13 +36,14 @@ class PlannedConnection:
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
     """A job of a plan. `level` None: it shares no link and needs none. Transfers of axes that `axis_levels` name have
-    those in place of it."""
+    those in place of it. `transport`: how bytes cross the network of its site, where not as the plan's map has it."""
 
     id: str
     hosts: tuple[str, ...]
     level: int | None = None
     axis_levels: tuple[tuple[str, int], ...] = ()
     connections: tuple[PlannedConnection, ...] = ()
+    transport: str | None = None
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -85,6 +86,7 @@ def planned_jobs(jobs: Sequence[Mapping[str, Any]]) -> tuple[PlannedJob, ...]:
             level=job["level"],
             axis_levels=tuple(sorted((job.get("axis_levels") or {}).items())),
             connections=tuple(_connection(path) for path in job.get("paths") or ()),
+            transport=job.get("transport"),
         )
         for job in jobs
     )

@@ -1,7 +1,8 @@
 """A fabric's levels: which DSCP leads to which queue, which queues jobs may have, and which have flow control.
 
 A level of a plan is a queue of the fabric. `read_priority_map` reads what NICs say (`mlnx_qos -i INTERFACE`) or a SONiC
-switch (`config_db.json`); where no map is named, `default_map` assumes one and says so.
+switch (`config_db.json`), `read_lanes` what InfiniBand's subnet manager has (`opensm.conf`); where no map is named,
+`default_map` assumes one and says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from planner.contention.emitting.levels import MOST_LEVELS, FoundLevels, MapLevel
 from planner.contention.emitting.mlnx_qos import is_mlnx_qos, read_mlnx_qos
+from planner.contention.emitting.opensm_file import EXPECTED, is_opensm, read_opensm
 from planner.contention.emitting.sonic import read_sonic
 from profiles.errors import InputError
 from profiles.files import read_text
@@ -19,23 +21,43 @@ from profiles.records import dataclass, replace
 CONTROL_DSCPS = (48, 56)
 """CS6 and CS7 (RFC 4594): routing protocols; NICs send their congestion notices (CNP) by CS6, too."""
 MLNX_QOS, SONIC, ASSUMED = "mlnx_qos", "SONiC", "assumed"
+INFINIBAND, OPENSM = "InfiniBand", "OpenSM"
+"""Levels of InfiniBand, assumed and read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityMap:
-    """The levels that jobs may have, the most urgent first, and those kept for others. `warnings` are of the fabric as
-    it was found; `warnings_of` are of a map's choice of levels. `ports` are those of the switch that it is of."""
+    """The levels that jobs may have, the most urgent first, those kept for others, and those that a plan of fewer
+    levels leaves as they are. `warnings` are of the fabric as it was found; `warnings_of` are of a map's choice of
+    levels. The rest is as it was read: `lossless` the priorities with flow control, `ports` those of the switch, and
+    the traffic class of each DSCP and, of NICs, of each priority; `served` has the classes in the order in which the
+    fabric serves them."""
 
     source: str
     levels: tuple[MapLevel, ...]
     reserved: tuple[MapLevel, ...] = ()
+    unused: tuple[MapLevel, ...] = ()
     warnings: tuple[str, ...] = ()
+    lossless: tuple[int, ...] = ()
     ports: tuple[str, ...] = ()
+    class_of_dscp: tuple[tuple[int, int], ...] = ()
+    class_of_priority: tuple[tuple[int, int], ...] = ()
+    served: tuple[int, ...] = ()
 
     @property
     def assumed(self) -> bool:
         """Whether nobody said what the fabric has."""
         return self.source == ASSUMED
+
+    @property
+    def is_infiniband(self) -> bool:
+        """Whether levels are service levels, and classes virtual lanes; packets have no DSCP."""
+        return self.source in (INFINIBAND, OPENSM)
+
+    @property
+    def others(self) -> tuple[MapLevel, ...]:
+        """The queues that jobs of the plan do not have."""
+        return (*self.reserved, *self.unused)
 
 
 def read_priority_map(path: str | Path, *, reserved: Collection[int] | None = None) -> PriorityMap:
@@ -54,7 +76,19 @@ def read_priority_map(path: str | Path, *, reserved: Collection[int] | None = No
     if is_mlnx_qos(text):
         return _sorted_out(read_mlnx_qos(text, where=where), source=MLNX_QOS, reserved=reserved, where=where)
     expected = "output of mlnx_qos -i INTERFACE (`Priority trust state: ...`), or SONiC's config_db.json"
-    raise InputError(where=where, found="neither", expected=expected)
+    found = "OpenSM's lanes, which InfiniBand has" if is_opensm(text) else "neither"
+    raise InputError(where=where, found=found, expected=expected)
+
+
+def read_lanes(path: str | Path, *, reserved: Collection[int] | None = None) -> PriorityMap:
+    """Return the service levels of an InfiniBand subnet whose OpenSM has the file at `path`; `reserved` are virtual
+    lanes. Raise InputError for another file, QoS that is off, and as `read_priority_map`."""
+    where, text = str(path), read_text(path)
+    if not is_opensm(text):
+        found = "a map of DSCPs" if is_mlnx_qos(text) or "DSCP_TO_TC_MAP" in text else "no line of qos"
+        expected = f"{EXPECTED}: InfiniBand has service levels alone"
+        raise InputError(where=where, found=found, expected=expected)
+    return _sorted_out(read_opensm(text, where=where), source=OPENSM, reserved=reserved, where=where)
 
 
 def default_map(levels: int) -> PriorityMap:
@@ -83,7 +117,8 @@ def for_levels(of: PriorityMap, levels: int) -> PriorityMap:
         expected = f"1 to {len(of.levels)}: the levels that the fabric leaves free ({of.source}{kept})"
         raise InputError(where="contention", key="--levels", found=levels, expected=expected)
     by_use = sorted(range(len(of.levels)), key=lambda number: (not of.levels[number].pfc, number))
-    return replace(of, levels=tuple(of.levels[number] for number in sorted(by_use[:levels])))
+    taken, left = (tuple(of.levels[number] for number in sorted(own)) for own in (by_use[:levels], by_use[levels:]))
+    return replace(of, levels=taken, unused=(*of.unused, *left))
 
 
 def warnings_of(of: PriorityMap) -> tuple[str, ...]:
@@ -133,7 +168,17 @@ def _sorted_out(
         said = f"all of them: {_listed(sorted(kept))}" if kept else "no queue that a DSCP leads to"
         raise InputError(where=where, key="reserved", found=said, expected="at least one traffic class left for jobs")
     others = tuple(level for level in queues if level.traffic_class in kept)
-    return PriorityMap(source=source, levels=free, reserved=others, warnings=found.warnings, ports=found.ports)
+    return PriorityMap(
+        source=source,
+        levels=free,
+        reserved=others,
+        warnings=found.warnings,
+        lossless=found.lossless,
+        ports=found.ports,
+        class_of_dscp=tuple(sorted(class_of_dscp.items())),
+        class_of_priority=tuple(sorted(found.class_of_priority.items())),
+        served=tuple(level.traffic_class for level in queues),
+    )
 
 
 def _levels(numbers: Sequence[int]) -> str:

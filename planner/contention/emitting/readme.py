@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
+from planner.contention.emitting.map_files import deal
 from planner.contention.emitting.planned import PlannedJob
-from planner.contention.emitting.priority_map import PriorityMap, warnings_of
+from planner.contention.emitting.priority_map import OPENSM, PriorityMap, warnings_of
 from planner.contention.emitting.queue_pairs import PricedPair
-from planner.contention.emitting.transports import Transport
+from planner.contention.emitting.transports import NAMES, Transport
 from profiles.records import dataclass
 
 WHAT: Mapping[str, str] = {
@@ -49,14 +50,10 @@ def readme_text(
     lines += ["", "## Files", ""]
     used = {file for job in jobs for file in job.files}
     lines += [f"- `jobs/JOB/{file}`: {what}" for file, what in WHAT.items() if file in used]
-    if with_map and transport in ("roce", "tcp"):
-        lines.append(
-            "- `map/mlnx_qos.sh`: the map for the mlx5 NICs of hosts; `map/sonic_qos.json`: for SONiC switches"
-        )
-        lines.append(f"  (`config load`), bound to {len(of.ports) or 'no'} ports")
-    elif with_map:
-        lines.append(f"- no map: {_network(transport)} has none of DSCPs")
-    lines += ["- `contention.json`: the plan; `settings.json`: all of this for programs", "", "## Jobs", ""]
+    lines += _map_lines(of, transport) if with_map else ()
+    lines += ["- `contention.json`: the plan; `settings.json`: all of this for programs", ""]
+    lines += _order(of, transport, used, with_map=with_map)
+    lines += ["## Jobs", ""]
     lines += ["| job | hosts | level | folder |", "|---|---|---|---|"]
     for job in jobs:
         where = f"`{job.folder}`" if job.files else "nothing to set"
@@ -66,10 +63,10 @@ def readme_text(
         lines += [
             "## Queue pairs of stock NCCL",
             "",
-            "All jobs alike; work done, of what jobs do that meet nobody.",
+            "All jobs alike; work done, of what jobs do that meet nobody, under draws of hashes and ports.",
             "",
         ]
-        lines += ["| NCCL_IB_QPS_PER_CONNECTION | NCCL_IB_SPLIT_DATA_ON_QPS | mean of hashes | least | most |"]
+        lines += ["| NCCL_IB_QPS_PER_CONNECTION | NCCL_IB_SPLIT_DATA_ON_QPS | mean of draws | least | most |"]
         lines += ["|---|---|---|---|---|"]
         for pair in pairs:
             low, high = pair.range
@@ -81,13 +78,14 @@ def readme_text(
 
 def _levels(of: PriorityMap, transport: Transport) -> list[str]:
     ethernet = transport in ("roce", "tcp")
-    head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level")
-    source = f"; {of.source}" if ethernet else ""
-    lines = [f"## Levels ({_network(transport)}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    head = ("level", "DSCP", "traffic class", "priority", "PFC") if ethernet else ("level", "service level", "lane")
+    source = f"; {of.source}" if ethernet or of.source == OPENSM else ""
+    lines = [f"## Levels ({NAMES[transport]}{source})", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for number, level in enumerate(of.levels):
         pfc = {True: "yes", False: "no", None: "not said"}[level.pfc]
-        row = (number, level.dscp, level.traffic_class, level.priority, pfc) if ethernet else (number, level.priority)
-        lines.append(f"| {' | '.join(map(str, row))} |")
+        own = (level.dscp, level.traffic_class, level.priority, pfc)
+        row = own if ethernet else (level.priority, level.traffic_class)
+        lines.append(f"| {' | '.join(map(str, (number, *row)))} |")
     if of.reserved and ethernet:
         kept = ", ".join(f"{level.traffic_class} (DSCP {level.dscp})" for level in of.reserved)
         lines += ["", f"Kept for others: traffic classes {kept}."]
@@ -95,8 +93,55 @@ def _levels(of: PriorityMap, transport: Transport) -> list[str]:
     return [*lines, "", *(f"- {said}" for said in warnings)] if warnings else lines
 
 
-def _network(transport: Transport) -> str:
-    return {"roce": "RoCE", "infiniband": "InfiniBand", "tcp": "TCP", "other": "another network"}[transport]
+def _map_lines(of: PriorityMap, transport: Transport) -> Iterator[str]:
+    """What the files of the map are, and what they leave to those who set them."""
+    if transport == "other":
+        yield f"- no map: {NAMES[transport]} has no levels that are set from outside"
+    elif of.source == OPENSM:
+        yield "- no map: the subnet manager's lanes were read, and are what levels go by"
+    elif transport == "infiniband":
+        yield "- `map/opensm.conf`: lines for the subnet manager's file, with a virtual lane for each service level"
+    else:
+        ports = len(of.ports)
+        yield "- `map/mlnx_qos.sh`: the map for the mlx5 NICs of hosts; `map/sonic_qos.json`: for SONiC switches"
+        yield f"  (`config load`), bound to {ports or 'no'} port{'' if ports == 1 else 's'}"
+        dealt = deal(of)
+        moved = [number for number in sorted(dealt.lossless) if dealt.queues[number] != number]
+        if moved:
+            shown = ", ".join(f"{number} (queue {dealt.queues[number]})" for number in moved)
+            yield (
+                f"- lossless priorities get other queues there: {shown}; what a switch sets by queue goes with them"
+                " (BUFFER_QUEUE, the `wred_profile` of QUEUE, the PFC watchdog)"
+            )
+        if ports == 0:
+            yield "- the tables are bound to no port: PORT_QOS_MAP and QUEUE of the switch must name CELLPLAN's maps"
+
+
+def _order(of: PriorityMap, transport: Transport, used: Set[str], *, with_map: bool) -> Iterator[str]:
+    """What is set first, and how it is undone."""
+    steps = []
+    if transport == "infiniband":
+        before = "`map/opensm.conf`" if with_map else "virtual lanes of the service levels (`--emit-map` writes them)"
+        if of.source != OPENSM:
+            steps.append(f"The subnet manager: {before}. Undo: its lines of before, then SIGHUP.")
+    elif transport in ("roce", "tcp"):
+        if with_map:
+            steps.append("Switches: `map/sonic_qos.json`. Undo: `config reload`, as long as it was not saved.")
+            steps.append(
+                "NICs: `map/mlnx_qos.sh`. Undo: what `mlnx_qos.INTERFACE.before` says, or start the host anew."
+            )
+        elif of.assumed:
+            steps.append("The map of switches and NICs, if theirs is not as assumed (`--emit-map` writes it).")
+    if "dscp.nft" in used:
+        steps.append("Hosts: each job's `dscp.nft`. Undo: the command in its head.")
+    if used - {"dscp.nft"}:
+        steps.append("Jobs, when they start next: their files. Undo: start them without.")
+    if not steps:
+        return
+    yield "## In which order"
+    yield ""
+    yield from (f"{number}. {step}" for number, step in enumerate(steps, start=1))
+    yield ""
 
 
 def _notes(jobs: Sequence[JobFiles]) -> Iterator[str]:

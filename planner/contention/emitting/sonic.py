@@ -51,7 +51,9 @@ def read_sonic(text: str, *, where: str) -> FoundLevels:
         warnings.append(f"{where}: {shown} are set otherwise than most ports, which count")
     queues, classes = _queues(tables, chosen, where)
     ports = tuple(port for port, binding in bindings.items() if binding == chosen and port not in (ALL, GLOBAL))
-    return FoundLevels(queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings), ports=ports)
+    return FoundLevels(
+        queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings), lossless=chosen.pfc, ports=ports
+    )
 
 
 def _bindings(tables: Mapping[str, Any], where: str) -> Iterator[tuple[str, _Binding]]:

@@ -60,7 +60,8 @@ def verify(
     """Return the shares of every host that was counted, those of one host together, by priority.
 
     `seconds` is what an iteration of each job takes by the plan; a job that gets nowhere sends nothing. What a job
-    without a level sends goes as unmarked packets do, by the map's level of DSCP 0, else with the least urgent.
+    without a level sends goes as unmarked packets do, by the map's level of DSCP 0, else with the least urgent, on
+    InfiniBand by service level 0.
 
     Raise InputError for a host that the cluster has not, one where no job of the plan sends, and a level that the map
     has not.
@@ -121,7 +122,7 @@ def _planned_rates(
     fabric: Fabric,
 ) -> dict[tuple[int, int], float]:
     """Bytes a second of each node and priority."""
-    unmarked = next((level.priority for level in (*of.levels, *of.reserved) if level.dscp == 0), of.levels[-1].priority)
+    unmarked = _unmarked(of)
     rates: defaultdict[tuple[int, int], float] = defaultdict(float)
     for job in jobs:
         plan = planned.get(job.id)
@@ -131,6 +132,13 @@ def _planned_rates(
             priority = unmarked if level is None or plan is None else level_of(level, of, plan).priority
             rates[node, priority] += sent_bytes / seconds[job.id]
     return dict(rates)
+
+
+def _unmarked(of: PriorityMap) -> int:
+    """The priority of packets that nobody gave a level."""
+    if of.is_infiniband:
+        return 0
+    return next((level.priority for level in (*of.levels, *of.others) if level.dscp == 0), of.levels[-1].priority)
 
 
 def sent_by_node(job: SeatedJob, fabric: Fabric) -> dict[tuple[int, str], float]:

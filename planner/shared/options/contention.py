@@ -36,7 +36,17 @@ DECIDES = (
 """Options that make a decision another."""
 MORE_ANSWERS = ("front", "believe")
 """Options that ask for other answers beside it."""
-NEEDS_DECISION = (*MORE_ANSWERS, "network_plan", "output", "priority_map", "reserved", "transport", "emit", "verify")
+NEEDS_DECISION = (
+    *MORE_ANSWERS,
+    "network_plan",
+    "output",
+    "priority_map",
+    "reserved",
+    "transport",
+    "nccl",
+    "emit",
+    "verify",
+)
 """Options that mean nothing without a decision."""
 CAP = Values(
     expected="a number from 1 to 1,000,000: times as long as alone",

@@ -13,7 +13,8 @@ from profiles.records import dataclass
 
 TransportChoice = Literal["auto", "roce", "infiniband", "tcp"]
 
-MOST_CLASSES = 8
+MOST_CLASSES = 15
+"""As many as InfiniBand has virtual lanes for data; Ethernet has 8."""
 
 
 def _read_classes(word: str) -> tuple[int, ...]:
@@ -21,7 +22,7 @@ def _read_classes(word: str) -> tuple[int, ...]:
 
 
 CLASSES = Values(
-    expected="traffic classes from 0 to 7 with commas between, or none",
+    expected="traffic classes from 0 to 14 with commas between, or none",
     read=_read_classes,
     holds=lambda classes: all(0 <= number < MOST_CLASSES for number in classes),
     schema={"items": {"type": "integer", "minimum": 0, "maximum": MOST_CLASSES - 1}},
@@ -35,14 +36,16 @@ class ContentionEmittingOptions(TopologyOptions):
     priority_map: Annotated[
         Path | None,
         Option(
-            "the fabric's levels: output of mlnx_qos, or SONiC's config_db.json (default: assumed ones)",
+            "the fabric's levels: output of mlnx_qos, SONiC's config_db.json, or OpenSM's opensm.conf (default: assumed"
+            " ones)",
             group="settings",
         ),
     ] = None
     reserved: Annotated[
         tuple[int, ...] | None,
         Option(
-            "traffic classes of the map that jobs must not have, or none (default: those of DSCP 48 and 56)",
+            "traffic classes (InfiniBand's lanes) of the map that jobs must not have, or none (default: those of DSCP"
+            " 48 and 56)",
             "LIST",
             CLASSES,
             group="settings",
@@ -52,25 +55,35 @@ class ContentionEmittingOptions(TopologyOptions):
         TransportChoice,
         Option("how bytes cross the network (default: as its links are called)", group="settings"),
     ] = "auto"
+    nccl: Annotated[
+        str | None,
+        Option(
+            "the release of NCCL that jobs run, such as 2.21.5 (default: 2.26 or later)", "VERSION", group="settings"
+        ),
+    ] = None
     emit: Annotated[
         Path | None,
         Option("write settings for jobs into a folder, which is made", "DIR", writes="folder", group="settings"),
     ] = None
     emit_map: Annotated[
-        bool, Option("beside them a map for NICs (mlnx_qos) and switches (SONiC)", group="settings")
+        bool,
+        Option(
+            "beside them a map for NICs (mlnx_qos) and switches (SONiC), of InfiniBand for OpenSM", group="settings"
+        ),
     ] = False
     addresses: Annotated[
         Path | None,
         Option("addresses of hosts for TCP, as /etc/hosts has them (default: the cluster file's)", group="settings"),
     ] = None
     queue_pairs: Annotated[
-        bool, Option("play how many queue pairs stock NCCL had best (default: yes)", group="settings")
+        bool,
+        Option("play how many queue pairs stock NCCL had best, for what is written (default: yes)", group="settings"),
     ] = True
     verify: Annotated[
         tuple[Path, ...],
         Option(
             "hold counters against the plan: ethtool -S of NICs of HOST before and after (two files, or one that has"
-            " both), or a CSV of host, priority, bytes",
+            " both), of InfiniBand perfquery -X, or a CSV of host, priority, bytes",
             "[HOST=]FILE",
             repeated=True,
             group="settings",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -15,7 +16,10 @@ import yaml
 
 from planner import api
 from planner.cli.main import main
+from planner.contention import deciding, planning
 from planner.contention.contention_file import load_contention
+from planner.contention.planning import NetworkPlan
+from planner.contention.viewing import Seen
 from profiles.errors import InputError
 
 DATA = Path(__file__).parents[2] / "data" / "contention"
@@ -94,6 +98,11 @@ def test_a_file_of_before_is_emitted_by_the_levels_that_it_has() -> None:
     )
     assert [job["environment"] for job in again["jobs"]] == [job["environment"] for job in first["jobs"]]
     assert again["map"]["source"] == "mlnx_qos"
+    asked: dict[str, Any] = {"network_plan": Path("contention.json"), "emit": Path("out"), "emit_map": True}
+    with pytest.raises(InputError, match="--emit-map: found the levels of a file alone"):
+        api.contention(Path("jobs.yaml"), cluster="c.yaml", **asked)
+    api.contention(Path("jobs.yaml"), cluster="c.yaml", priority_map=NIC, **asked)
+    assert "--pfc 0,0,0,1,1,1,0,0" in Path("out/map/mlnx_qos.sh").read_text("utf-8"), "that of other traffic stays"
 
 
 @pytest.mark.parametrize(
@@ -150,6 +159,8 @@ def test_counters_are_held_against_the_plan(capsys: pytest.CaptureFixture[str]) 
         ({"verify": (Path("jobs.yaml"),)}, "no counter by priority"),
         ({"verify": (NIC, NIC, NIC)}, "one or two"),
         ({"priority_map": Path("c.yaml")}, "found neither"),
+        ({"nccl": "new"}, "a release of NCCL"),
+        ({"nccl": "2.21.5", "transport": "tcp"}, "--nccl"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(folder: Path, asked: dict[str, Any], said: str) -> None:
@@ -158,10 +169,39 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder: Path, aske
     assert sorted(path.name for path in folder.iterdir()) == ["c.yaml", "jobs.yaml"]
 
 
-def test_counters_of_infiniband_are_none(folder: Path) -> None:
+def test_counters_of_infiniband_are_those_of_service_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _files(folder, "ib-ndr400")
-    with pytest.raises(InputError, match="count by priority"):
-        _contention(priority_map=None, verify=(_counters({"gpu1": {1: 5}}),))
+    dscp = {"priority_map": None}
+    found = _contention(**dscp)
+    level = {job["id"]: int(job["environment"]["NCCL_IB_SL"]) for job in found["jobs"]}
+    for host, sent, agrees in (("gpu1", level["gpt"], True), ("gpu2", level["bert"], True), ("gpu2", 9, False)):
+        lines = [f"# PortXmitDataSL counters: Lid 4 port 1\nXmtDataSL{sent}:.....{count}\n" for count in (5, 1005)]
+        Path("perfquery.txt").write_text("".join(lines), encoding="utf-8")
+        verified = _contention(**dscp, verify=(Path(f"{host}=perfquery.txt"),))["verified"]
+        assert verified["agrees"] is agrees
+        assert sum(row["counted_bytes"] for row in verified["priorities"]) == 4000
+    with pytest.raises(InputError, match="no counter by service level"):
+        _contention(**dscp, verify=(DATA / "ethtool_before.txt", DATA / "ethtool_after.txt"))
+    options = ["--policy", "crux", "--levels", "2", "--verify", "gpu2=perfquery.txt"]
+    assert main(["contention", "jobs.yaml", "--cluster", "c.yaml", *options]) == 0
+    assert "Bytes by service level" in capsys.readouterr().out
+    _files(folder, "efa400")
+    with pytest.raises(InputError, match="nobody sets"):
+        _contention(verify=(_counters({"gpu1": {1: 5}}),))
+
+
+def test_lanes_of_a_subnet_are_the_levels_of_its_jobs(folder: Path) -> None:
+    _files(folder, "ib-ndr400")
+    found = _contention(priority_map=DATA / "opensm.conf", levels=3, emit=Path("out"), output=Path("contention.json"))
+    assert [(level["priority"], level["dscp"]) for level in found["map"]["levels"]] == [(3, None), (1, None), (2, None)]
+    told = {job["environment"]["NCCL_IB_SL"] for job in found["jobs"]}
+    assert told <= {"3", "1", "2"}
+    again = api.contention(Path("jobs.yaml"), cluster="c.yaml", network_plan=Path("contention.json"))
+    assert [job["environment"] for job in again["jobs"]] == [job["environment"] for job in found["jobs"]]
+    with pytest.raises(InputError, match="a map of DSCPs"):
+        _contention(priority_map=NIC)
+    with pytest.raises(InputError, match="1 to 4"):
+        _contention(priority_map=DATA / "opensm.conf", levels=5)
 
 
 @pytest.fixture
@@ -199,6 +239,112 @@ def test_what_a_manager_starts_has_the_level_of_its_job(plan: Path) -> None:
     assert "ENVIRONMENT" not in api.export(plan, to="ray")["files"][0]["text"]
 
 
+def test_what_a_manager_starts_has_all_that_is_emitted_for_a_stock_nccl(plan: Path) -> None:
+    _contention(output=Path("contention.json"), emit=Path("out"), queue_pairs=True)
+    (row,) = [job for job in json.loads(Path("out/settings.json").read_text("utf-8"))["jobs"] if job["id"] == "bert"]
+    wanted = {**row["environment"], **row["stock_nccl"]}
+    assert set(wanted) >= {"NCCL_IB_TC", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS"}
+    for file in ("environment.sh", "stock_nccl.sh"):
+        text = Path(f"out/jobs/bert/{file}").read_text("utf-8")
+        assert all(f"export {name}={value}\n" in text for name, value in wanted.items() if f" {name}=" in text)
+    slurm, notes = _exported(plan, "slurm", job="bert")
+    assert all(f"export {name}={value}\n" in slurm for name, value in wanted.items())
+    assert any(note.startswith("By chance, not by choice") for note in notes)
+    alone = _contention(output=Path("alone.json"), queue_pairs=True)
+    assert alone["settings"] is None
+    assert Path("alone.json").read_bytes() == Path("contention.json").read_bytes()
+    _contention(output=Path("contention.json"))
+    assert "QPS_PER_CONNECTION" not in _exported(plan, "slurm", job="bert")[0]
+
+
+def test_a_slurm_script_with_an_environment_is_one(plan: Path) -> None:
+    bash = which("bash")
+    if bash is None:
+        pytest.skip("no bash here")
+    _contention(output=Path("contention.json"), queue_pairs=True)
+    text, _ = _exported(plan, "slurm", job="bert")
+    Path("job.sbatch").write_text(text, encoding="utf-8")
+    assert subprocess.run([bash, "-n", "job.sbatch"], check=False, timeout=60).returncode == 0
+    variables = [line for line in text.splitlines() if line.startswith("export NCCL_IB")]
+    asked = "\n".join([*variables, "env"])
+    told = subprocess.run([bash, "-c", asked], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert all(line.removeprefix("export ") in told.splitlines() for line in variables)
+
+
+def test_a_declared_release_of_nccl_is_in_the_file_and_in_what_is_exported(plan: Path) -> None:
+    found = _contention(output=Path("contention.json"), nccl="2.21.5")
+    assert all("NCCL_IB_FIFO_TC" not in job["environment"] for job in found["jobs"])
+    assert load_contention(Path("contention.json")).nccl == "2.21.5"
+    slurm, notes = _exported(plan, "slurm", job="bert")
+    assert "NCCL_IB_FIFO_TC" not in slurm
+    assert any("2.21.5 has no NCCL_IB_FIFO_TC" in note for note in notes)
+    again = api.contention(Path("jobs.yaml"), cluster="c.yaml", network_plan=Path("contention.json"))
+    assert [job["environment"] for job in again["jobs"]] == [job["environment"] for job in found["jobs"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, True),
+        ({"nccl": "2.26.2"}, True),
+        ({"nccl": "2.25.1"}, False),
+        ({"transport": "tcp"}, False),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_policies_are_told_of_axes_only_where_these_can_have_levels(
+    asked: dict[str, Any], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views: list[Sequence[Seen]] = []
+    plan = planning.plan_network
+
+    def watched(now: Any, seen: Sequence[Seen], *rest: Any, **more: Any) -> NetworkPlan:
+        views.append(seen)
+        return plan(now, seen, *rest, **more)
+
+    monkeypatch.setattr(deciding, "plan_network", watched)
+    _contention(**asked)
+    assert {bool(each.contender.axes) for each in views[0]} == {told}
+
+
+TWO_SITES = """schema: cellplan.cluster/1
+sites:
+  - name: north
+    nodes: [{count: 4, device: h100, names: "gpu[1-4]"}]
+    fabric: {link: roce400, topology: {kind: clos2, leaves: 2, spines: 2, cables: 1}}
+  - name: south
+    nodes: [{count: 4, device: h100, names: "gpu[5-8]"}]
+    fabric: {link: ib-ndr400, topology: {kind: clos2, leaves: 2, spines: 2, cables: 1}}
+links_between_sites:
+  - {between: [north, south], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+"""
+
+
+def test_jobs_on_a_site_of_another_network_are_told_nothing_and_it_is_said(folder: Path) -> None:
+    (folder / "c.yaml").write_text(TWO_SITES, encoding="utf-8")
+    more = JOBS + "".join(
+        line.replace("gpt", "far")
+        .replace("bert", "away")
+        .replace("gpu[1,3]", "gpu[5,7]")
+        .replace("gpu[2,4]", "gpu[6,8]")
+        + "\n"
+        for line in JOBS.splitlines()[2:]
+    )
+    (folder / "jobs.yaml").write_text(more, encoding="utf-8")
+    found = _contention(emit=Path("out"), output=Path("contention.json"))
+    told = {job["id"]: job["environment"] for job in found["jobs"]}
+    assert "NCCL_IB_TC" in told["gpt"]
+    assert told["far"] == told["away"] == {}
+    assert any("the network of site south is InfiniBand" in note for note in found["notes"])
+    assert not Path("out/jobs/far").exists()
+    assert "its hosts' network is InfiniBand" in Path("out/README.md").read_text("utf-8")
+    rows = {job.id: job.transport for job in load_contention(Path("contention.json")).jobs}
+    assert rows == {"gpt": None, "bert": None, "far": "infiniband", "away": "infiniband"}
+    assert {job["id"] for job in found["jobs"] if job["dscp"] is not None} == {"gpt", "bert"}
+    there = _counters({"gpu5": {0: 1000}})
+    assert _contention(verify=(there,))["verified"]["agrees"] is True, "nobody tells them a level"
+
+
 @pytest.mark.parametrize(
     ("to", "asked", "said"),
     [
@@ -230,6 +376,25 @@ def test_files_that_are_none_are_refused(plan: Path) -> None:
         _exported(plan, "slurm", job="gpt")
     with pytest.raises(InputError, match="--network FILE"):
         api.export(plan, to="slurm", job="gpt")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"nccl": "new"}, r"contention\.json: nccl: found 'new'"),
+        (
+            {"queue_pairs": [{"queue_pairs": 2, "split_data": False, "work_share": 0.5, "range": [0, 1]}]},
+            "queue_pairs: ",
+        ),
+        ({"queue_pairs": [{"queue_pairs": 0}]}, r"queue_pairs\[0\]"),
+    ],
+)
+def test_a_file_that_was_changed_by_hand_is_read_with_care(plan: Path, changed: dict[str, Any], said: str) -> None:
+    _contention(output=Path("contention.json"))
+    file = json.loads(Path("contention.json").read_text(encoding="utf-8"))
+    Path("contention.json").write_text(json.dumps({**file, **changed}), encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        _exported(plan, "slurm", job="gpt")
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.contention.emitting.addresses import read_addresses
-from planner.contention.emitting.counters import read_counters
-from planner.contention.emitting.map_files import in_order, mlnx_qos_commands, sonic_tables
-from planner.contention.emitting.priority_map import for_levels, read_priority_map, warnings_of
+from planner.contention.emitting.counters import ETHTOOL, PERFQUERY, Bytes, CounterForm, read_counters
+from planner.contention.emitting.map_files import deal, mlnx_qos_commands, sonic_tables
+from planner.contention.emitting.priority_map import for_levels, read_lanes, read_priority_map, warnings_of
 from profiles.errors import InputError
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 NIC = (DATA / "mlnx_qos.txt").read_text(encoding="utf-8").splitlines()
 BEFORE = (DATA / "ethtool_before.txt").read_text(encoding="utf-8").splitlines()
+LANES = (DATA / "perfquery_before.txt").read_text(encoding="utf-8").splitlines()
+SUBNET = (DATA / "opensm.conf").read_text(encoding="utf-8").splitlines()
 SWITCH = json.loads((DATA / "config_db.json").read_text(encoding="utf-8"))
 
 
@@ -34,6 +37,10 @@ def _answers(read: Callable[[Path], Any], file: Path, text: str) -> Any:
         return read(file)
     except InputError:
         return None
+
+
+def _counted(path: Path, form: CounterForm) -> Bytes:
+    return read_counters([path], form)
 
 
 CHANGES = st.lists(
@@ -72,15 +79,27 @@ def test_a_damaged_output_of_a_nic_is_read_or_refused(file: Path, changes: list[
 
 
 @given(changes=CHANGES)
+def test_a_damaged_file_of_a_subnet_manager_is_read_or_refused(file: Path, changes: list[tuple[int, str, int]]) -> None:
+    found = _answers(read_lanes, file, _changed(SUBNET, changes))
+    if found is not None:
+        lanes = [level.traffic_class for level in (*found.levels, *found.reserved)]
+        assert len(set(lanes)) == len(lanes) <= 15
+        assert all(0 <= level.priority <= 15 for level in found.levels)
+
+
+@given(changes=CHANGES)
 def test_damaged_counters_are_read_or_refused(file: Path, changes: list[tuple[int, str, int]]) -> None:
-    found = _answers(lambda path: read_counters([path]), file, _changed([*BEFORE, *BEFORE], changes))
-    assert found is None or all(sent >= 0 for sent in found.values())
+    for lines, form in ((BEFORE, ETHTOOL), (LANES, PERFQUERY)):
+        text = _changed([*lines, *lines], changes)
+        found = _answers(partial(_counted, form=form), file, text)
+        assert found is None or all(sent >= 0 for sent in found.values())
+        assert found is None or all(0 <= priority < form.priorities for _, priority in found)
 
 
 @given(text=st.text(max_size=200))
 def test_any_text_is_read_or_refused(file: Path, text: str) -> None:
     safe = text.encode("utf-8", "ignore").decode("utf-8")
-    for read in (read_priority_map, read_addresses, lambda path: read_counters([path])):
+    for read in (read_priority_map, read_lanes, read_addresses, lambda path: read_counters([path], PERFQUERY)):
         _answers(read, file, safe)
 
 
@@ -133,14 +152,25 @@ def test_every_map_is_a_level_for_each_queue_and_what_is_written_of_it_is_read_b
         assert sum(bool(level.pfc) for level in chosen.levels) == min(levels, lossless)
         warned = sum("has no PFC" in said for said in warnings_of(chosen))
         assert warned == (sum(not level.pfc for level in chosen.levels) if lossless else 0)
-    dealt = in_order(whole)
-    priorities = [level.priority for level in dealt.levels]
-    assert priorities == sorted(set(priorities), reverse=True)
+    dealt = deal(whole)
+    queues = [dealt.queues[level.priority] for level in dealt.levels]
+    assert queues == sorted(set(queues), reverse=True)
+    assert sorted(dealt.queues) == list(range(8))
+    assert all((level.priority in dealt.lossless) == level.pfc for level in dealt.levels)
+    assert all(dealt.priority_of_dscp[level.dscp] == level.priority for level in dealt.levels)
     written = json.loads(sonic_tables(whole))
     by_dscp = written["DSCP_TO_TC_MAP"]["CELLPLAN"]
     assert all(by_dscp[str(level.dscp)] == str(level.priority) for level in dealt.levels)
     file.write_text(json.dumps(written), encoding="utf-8")
-    again = {level.traffic_class: level for level in read_priority_map(file, reserved=()).levels}
-    assert all(again[level.priority].pfc == level.pfc for level in dealt.levels)
+    again = read_priority_map(file, reserved=())
+    queues_again = {level.traffic_class: place for place, level in enumerate(again.levels)}
+    classes_again = dict(again.class_of_dscp)
+    read = [again.levels[queues_again[classes_again[level.dscp]]] for level in dealt.levels]
+    assert [level.pfc for level in read] == [level.pfc for level in dealt.levels]
+    places = [queues_again[classes_again[level.dscp]] for level in dealt.levels]
+    assert places == sorted(set(places))
+    assert {dscp: classes_again[dscp] == classes_again[level.dscp] for level in dealt.levels for dscp in classes} == {
+        dscp: classes[dscp] == classes[level.dscp] for level in dealt.levels for dscp in classes
+    }
     commands = mlnx_qos_commands(whole)
     assert all(f"--dscp2prio set,{level.dscp},{level.priority}\n" in commands for level in dealt.levels)

@@ -101,6 +101,15 @@ def test_a_switch_without_ports_has_its_only_maps(tmp_path: Path) -> None:
     assert warnings_of(found) == ()
 
 
+def test_a_service_that_may_set_nics_otherwise_is_warned_of(tmp_path: Path) -> None:
+    said = "****** WARNING: lldpad service is running and may overwrite your settings ******\n\n"
+    nic = (DATA / "mlnx_qos.txt").read_text(encoding="utf-8")
+    path = tmp_path / "nics.txt"
+    path.write_text(f"{said}{nic}{said}{nic}", encoding="utf-8")
+    (warned,) = read_priority_map(path).warnings
+    assert "lldpad runs on a host" in warned
+
+
 def test_a_global_class_is_warned_of_with_its_device(tmp_path: Path) -> None:
     found = _read(tmp_path, NIC + "/sys/class/infiniband/mlx5_2/tc/1/traffic_class:Global tclass=106\n")
     assert any("mlx5_2 has a global traffic_class of 106 (DSCP 26)" in said for said in found.warnings)

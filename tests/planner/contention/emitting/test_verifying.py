@@ -8,7 +8,7 @@ import pytest
 
 from estimator.network.connections import Model
 from estimator.network.fabric import Fabric, Nccl, fabric_of
-from planner.contention.emitting.counters import read_counters
+from planner.contention.emitting.counters import PERFQUERY, read_counters
 from planner.contention.emitting.planned import PlannedJob
 from planner.contention.emitting.priority_map import default_map
 from planner.contention.emitting.queue_pairs import price_queue_pairs
@@ -18,6 +18,7 @@ from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.records import replace
+from profiles.routing import HashName
 
 DATA = Path(__file__).parents[3] / "data" / "contention"
 BEFORE, AFTER = DATA / "ethtool_before.txt", DATA / "ethtool_after.txt"
@@ -83,6 +84,29 @@ def test_where_nothing_counts_what_is_sent_what_is_received_counts(tmp_path: Pat
     path = tmp_path / "counters"
     path.write_text("rx_prio3_bytes: 5\nrx_prio3_bytes: 8\n", encoding="utf-8")
     assert read_counters([path]) == {("", 3): 3}
+
+
+def test_counters_by_service_level_are_of_four_bytes(tmp_path: Path) -> None:
+    before, after = DATA / "perfquery_before.txt", DATA / "perfquery_after.txt"
+    sent = read_counters([before, after], PERFQUERY)
+    assert {key: count for key, count in sent.items() if count} == {("", 0): 4 * 120, ("", 3): 4 * 250_000_000}
+    both = tmp_path / "both"
+    lines = [f"gpu1: {line}" for path in (before, after) for line in path.read_text(encoding="utf-8").splitlines()]
+    both.write_text("\n".join(lines), encoding="utf-8")
+    assert read_counters([both], PERFQUERY)["gpu1", 3] == 10**9
+    with pytest.raises(InputError, match="XmtDataSL0: found 1020 before and 900 after"):
+        read_counters([after, before], PERFQUERY)
+    full = tmp_path / "full"
+    full.write_text("XmtDataSL3:.....7\nXmtDataSL3:.....4294967295\n", encoding="utf-8")
+    with pytest.raises(InputError, match="XmtDataSL3: found 4294967295, expected less than 4294967295"):
+        read_counters([full], PERFQUERY)
+    table = tmp_path / "table.csv"
+    table.write_text("host,priority,bytes\ngpu1,15,7\n", encoding="utf-8")
+    assert read_counters([table], PERFQUERY) == {("gpu1", 15): 7}
+    with pytest.raises(InputError, match="0 to 7"):
+        read_counters([table])
+    with pytest.raises(InputError, match="no counter by service level"):
+        read_counters([BEFORE, AFTER], PERFQUERY)
 
 
 def test_a_table_says_what_was_sent_meanwhile(tmp_path: Path) -> None:
@@ -217,3 +241,15 @@ def test_where_ways_do_not_matter_one_queue_pair_is_best(tmp_path: Path) -> None
     wide = replace(fabric, links=replace(fabric.links, bytes_per_s=fabric.links.bytes_per_s * 1000), nccl=Nccl())
     priced = _priced(tmp_path, wide, "flow")
     assert priced[0][:2] == (1, False)
+
+
+@pytest.mark.parametrize("hashed", ["crc16", "toeplitz"])
+def test_chance_is_drawn_whatever_the_hash(tmp_path: Path, hashed: HashName) -> None:
+    fabric = fabric_of(_cluster(tmp_path))
+    fabric = replace(fabric, routing=replace(fabric.routing, hash=hashed))
+    jobs = _jobs(tmp_path, _cluster(tmp_path))
+    one = next(pair for pair in price_queue_pairs(jobs, PLANNED, fabric) if pair.queue_pairs == 1)
+    assert one.range[0] < one.work_share < one.range[1], "of a linear hash seeds alone part nobody who met"
+    (first,) = {pair.range for pair in price_queue_pairs(jobs, PLANNED, fabric, seeds=1) if pair.queue_pairs == 1}
+    assert first[0] == first[1]
+    assert one.range[0] <= first[0] <= one.range[1]

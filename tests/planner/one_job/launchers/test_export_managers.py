@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from planner.one_job.explicit.recording import record_plan
+from planner.one_job.exporting.exporting import Variables
 from planner.one_job.launchers.kubernetes import export_kubernetes
 from planner.one_job.launchers.node_layout import job_name, lay_out, takes_whole_nodes, tp_groups
 from planner.one_job.launchers.ray import export_ray
@@ -79,6 +80,10 @@ PLANS = {
 @pytest.fixture(params=PLANS.values(), ids=list(PLANS))
 def plan(request: pytest.FixtureRequest) -> Plan:
     return request.param  # type: ignore[no-any-return]
+
+
+LEVEL = (("NCCL_IB_TC", "160"), ("UCX_IB_TRAFFIC_CLASS", "160"), ("NCCL_IB_QPS_PER_CONNECTION", "8"))
+"""Of a job on its network, as `export --network` gives them."""
 
 
 def _text(export: Export) -> str:
@@ -161,8 +166,9 @@ def test_the_same_plan_gives_the_same_bytes_and_says_what_is_a_placeholder(
 # Slurm
 
 
-def test_slurm_scripts_are_bash_and_say_only_what_sbatch_documents(plan: Plan) -> None:
-    text = _text(export_slurm(plan, ExportContext(script="my dir/train it.py")))
+@pytest.mark.parametrize("environment", [(), LEVEL])
+def test_slurm_scripts_are_bash_and_say_only_what_sbatch_documents(plan: Plan, environment: Variables) -> None:
+    text = _text(export_slurm(plan, ExportContext(script="my dir/train it.py", environment=environment)))
     done = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     known = json.loads((DATA / "slurm_options.json").read_text(encoding="utf-8"))
@@ -173,6 +179,8 @@ def test_slurm_scripts_are_bash_and_say_only_what_sbatch_documents(plan: Plan) -
     srun = text[text.index("\nsrun ") :]
     assert set(re.findall(r" (--[a-z-]+)", srun)) <= set(known["srun"])
     assert "'my dir/train it.py'" in srun
+    exported = dict(re.findall(r"^export (\w+)=(\S+)$", text[: text.index("\nsrun ")], re.MULTILINE))
+    assert dict(environment).items() <= exported.items(), "before the ranks start, which srun hands them"
 
 
 def test_slurm_asks_for_the_plan_s_nodes_and_gpus() -> None:
@@ -317,9 +325,10 @@ def _check(value: Any, kind: Any, objects: dict[str, Any], path: str) -> None:
         assert kind != "integer" or not isinstance(value, bool), path
 
 
-def test_the_jobset_has_documented_fields_alone(plan: Plan) -> None:
+@pytest.mark.parametrize("environment", [(), LEVEL])
+def test_the_jobset_has_documented_fields_alone(plan: Plan, environment: Variables) -> None:
     known = json.loads((DATA / "jobset_fields.json").read_text(encoding="utf-8"))
-    manifest = yaml.safe_load(_text(export_kubernetes(plan, ExportContext())))
+    manifest = yaml.safe_load(_text(export_kubernetes(plan, ExportContext(environment=environment))))
     _check(manifest, "JobSet", known["objects"], "JobSet")
     assert (manifest["apiVersion"], manifest["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert list(manifest["metadata"]["labels"]) == [known["queue_label"]]
@@ -332,6 +341,10 @@ def test_the_jobset_has_documented_fields_alone(plan: Plan) -> None:
         assert bool(annotations) == (spec["parallelism"] > 1)
         pod_host = f"{manifest['metadata']['name']}-{job['name']}-0-{spec['parallelism'] - 1}"
         assert len(pod_host) <= 63
+        for container in spec["template"]["spec"]["containers"]:
+            pairs = [(each["name"], each["value"]) for each in container["env"] if "value" in each]
+            assert set(environment) <= set(pairs)
+            assert len({name for name, _ in pairs}) == len(pairs)
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", pod_host)
 
 
@@ -441,8 +454,9 @@ def _assigned(text: str) -> dict[str, Any]:
     }
 
 
-def test_ray_scripts_call_ray_as_it_documents(plan: Plan) -> None:
-    text = _text(export_ray(plan, ExportContext()))
+@pytest.mark.parametrize("environment", [(), LEVEL])
+def test_ray_scripts_call_ray_as_it_documents(plan: Plan, environment: Variables) -> None:
+    text = _text(export_ray(plan, ExportContext(environment=environment)))
     known = json.loads((DATA / "ray_names.json").read_text(encoding="utf-8"))
     calls = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -453,6 +467,7 @@ def test_ray_scripts_call_ray_as_it_documents(plan: Plan) -> None:
         assert used[name] <= set(known[name])
     said = _assigned(text)
     assert said["STRATEGY"] in known["strategies"]
+    assert said.get("ENVIRONMENT", {}) == dict(environment)
     types = {key.removeprefix("accelerator_type:") for bundle in said["BUNDLES"] for key in bundle} - {"CPU", "GPU"}
     assert types <= set(known["accelerator_types"])
 
