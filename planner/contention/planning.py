@@ -79,6 +79,7 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
                     fabric,
                     flops=job.flops or 0.0,
                     own_level=job.level,
+                    weight=job.weight,
                     seed=number,
                     model=model,
                 )
@@ -106,7 +107,7 @@ def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Dec
         now=now,
         planned=contend_as(
             jobs,
-            [pack(_playing(view, decision, number, job.weight)) for number, job in enumerate(jobs)],
+            [pack(_playing(view, decision, number)) for number, job in enumerate(jobs)],
             fabric,
             alone_s=[found.alone_s for found in now.jobs],
             jitter=jitter,
@@ -121,7 +122,7 @@ def plan_network(now: Contention, seen: Sequence[Seen], levels: int, decide: Dec
     )
 
 
-def _playing(view: View, decision: Decision, number: int, weight: float) -> Playing:
+def _playing(view: View, decision: Decision, number: int) -> Playing:
     return playing_under(
         view.jobs[number],
         decision.paths[number],
@@ -129,7 +130,6 @@ def _playing(view: View, decision: Decision, number: int, weight: float) -> Play
         axis_levels=decision.axis_levels[number] if decision.axis_levels else (),
         offset_s=decision.offsets_s[number],
         period_s=decision.periods_s[number] if decision.periods_s else None,
-        weight=weight,
     )
 
 

@@ -55,6 +55,7 @@ def contender_of(
     flops: float,
     alone_s: float | None = None,
     own_level: int = 0,
+    weight: float = 1.0,
     seed: int = 0,
     model: Model = "collective",
     most_paths: int = MOST_PATHS,
@@ -72,6 +73,7 @@ def contender_of(
         alone_s: of an iteration beside nobody, on paths on which its own connections meet least; played where it is not
             given.
         own_level: the level in force.
+        weight: of its share inside a level.
         seed: draws the source ports that its connections have.
         model: what moves as one.
         most_paths: that are offered to a connection, beside the one that it takes.
@@ -93,6 +95,7 @@ def contender_of(
         paths=tuple(made.paths),
         now=tuple(made.now),
         own_level=own_level,
+        weight=weight,
         axes=tuple(made.axes),
     )
     if alone_s is None:
@@ -114,12 +117,11 @@ def playing_under(
     axis_levels: Sequence[tuple[str, int]] = (),
     offset_s: float = 0.0,
     period_s: float | None = None,
-    weight: float = 1.0,
 ) -> Playing:
     """Return a job on the paths, at the level, and so much later than the others as it was decided, as a player takes
     it; transfers of an axis with a level of its own have that, and iterations are held to `period_s`."""
     steps = levelled(contender, steps_on(contender, choices), tuple(axis_levels))
-    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s, period_s=period_s or 0.0)
+    return Playing(steps=steps, level=level or 0, weight=contender.weight, starts_s=offset_s, period_s=period_s or 0.0)
 
 
 def _alone_s(contender: Contender, fabric: Fabric) -> float:
