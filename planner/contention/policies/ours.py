@@ -7,17 +7,19 @@ from dataclasses import replace
 from functools import partial
 
 from planner.contention.policies.arithmetic import promising
+from planner.contention.policies.beginning import with_offsets
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import Best, best_paths_and_levels, count_paths, most_plays
 from planner.contention.policies.fewest import SHARE, fewer_changes, fewest_of_all
-from planner.contention.policies.improving import with_axis_levels, with_offsets
+from planner.contention.policies.improving import with_axis_levels
 from planner.contention.policies.loads import contending_jobs, link_seconds
 from planner.contention.policies.records import Decision, View
 from planner.contention.policies.refusing import refusal
 from planner.contention.policies.rehearsals import Rates, Rehearsals, played_rates
 from planner.contention.policies.stepwise import BETTER, Start, search, value_of
 from planner.contention.policies.unmanaged import Ecmp
+from planner.contention.policies.varied import JITTER, MOST_JITTER
 from profiles.errors import NothingFits
 from profiles.records import dataclass
 
@@ -48,8 +50,8 @@ class Ours:
     by step, by as many `plays` (0: as many as `plays_for` says). Of what does all but the share `give_up` of that work
     it answers what changes fewest jobs (by a third as many plays again, where there is no proof). Then, on top of
     these, `axes`: levels by axis, and `offsets`: later begins and common periods, each of them by as many plays again
-    (a third of it for many jobs) and only where it gains. No job's iteration takes longer than `slowdown_cap` times
-    alone (0: however long)."""
+    (a third of it for many jobs) and only where it gains as compute varies by the share `jitter` and jobs are late. No
+    job's iteration takes longer than `slowdown_cap` times alone (0: however long)."""
 
     name = "ours"
 
@@ -62,13 +64,16 @@ class Ours:
         axes: bool = True,
         offsets: bool = True,
         give_up: float = SHARE,
+        jitter: float = JITTER,
     ) -> None:
+        if not 0 <= jitter <= MOST_JITTER:
+            raise ValueError(f"jitter {jitter}: from 0 to {MOST_JITTER:g}")
         if not 0 <= give_up < 1:
             raise ValueError(f"give_up {give_up}: from 0 to below 1")
         if plays < 0 or exact < 0 or not (slowdown_cap == 0 or slowdown_cap >= 1):
             raise ValueError(f"plays {plays}, exact {exact}: not below 0; slowdown_cap {slowdown_cap}: 1 or more, or 0")
         self.plays, self.exact, self.seed = plays, exact, seed
-        self.axes, self.offsets, self.give_up = axes, offsets, give_up
+        self.axes, self.offsets, self.give_up, self.jitter = axes, offsets, give_up, jitter
         self.slowdown_cap = slowdown_cap or None
         self.rates: Rates = played_rates
 
@@ -83,8 +88,10 @@ class Ours:
         plays = self.plays or plays_for(len(decision.order))
         plays = plays // 3 if len(decision.order) > MANY_JOBS else plays
         if self.axes:
-            decision = with_axis_levels(view, decision, plays=plays, cap=cap)
-        return with_offsets(view, decision, plays=plays, cap=cap) if self.offsets else decision
+            decision = with_axis_levels(view, decision, plays=plays, cap=cap, jitter=self.jitter)
+        if self.offsets:
+            decision = with_offsets(view, decision, plays=plays, cap=cap, jitter=self.jitter)
+        return decision
 
     def solve(self, view: View, give_up: float = 0.0) -> Searched:
         """Return the best that is found, whether it keeps the cap or not, all but the share `give_up` of its work where
