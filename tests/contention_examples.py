@@ -47,7 +47,7 @@ def view_of(jobs: Sequence[Contender], levels: int | None = None, links: int | N
 def playings(view: View, decision: Decision) -> list[Playing]:
     """The jobs with the links and levels of a decision."""
     return [
-        Playing(steps=steps_on(job, paths), level=level or 0, starts_s=offset_s)
+        Playing(steps=steps_on(job, paths), level=level or 0, starts_s=offset_s, weight=job.weight)
         for job, paths, level, offset_s in zip(
             view.jobs, decision.paths, decision.levels, decision.offsets_s, strict=True
         )

@@ -6,11 +6,11 @@
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
     python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
-Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
-its short form: --thin 17), held (100 cases at most), queue-pairs (20 cases at most, each under --draws), speed, views;
-without any, all six. What is drawn is said in `bench/contention/cases.py`, `testbed_cases.py`, `queue_pairs.py`,
-`speed.py` and `views.py`. Figures 23 to 25 take lingjun's trace (DIR holds `traces/`) and have options of their own
-(--help).
+Experiments: axes (100 cases at most of each fabric), figure-16 (100 cases are its short form: --cases 100),
+figures-19-22 (every 17th combination of batches is its short form: --thin 17), held (100 cases at most), queue-pairs
+(20 cases at most, each under --draws), speed, views; without any, all seven. What is drawn is said in
+`bench/contention/axes.py`, `cases.py`, `testbed_cases.py`, `queue_pairs.py`, `speed.py` and `views.py`. Figures 23 to
+25 take lingjun's trace (DIR holds `traces/`) and have options of their own (--help).
 """
 
 from __future__ import annotations
@@ -23,11 +23,23 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.contention import figure_16, figure_23, figure_24, figure_25, figures_19_22, held, queue_pairs, speed, views
+from bench.contention import (
+    axes,
+    figure_16,
+    figure_23,
+    figure_24,
+    figure_25,
+    figures_19_22,
+    held,
+    queue_pairs,
+    speed,
+    views,
+)
 from estimator.host.cpu import cpu_name
 from estimator.network.player.compiling import can_compile
 
 TITLES = {
+    "axes": "Levels by axis",
     "held": "Wrong beliefs, few changes, later begins",
     "figure-16": "Figure 16: parts of Crux, and whole policies, beside the optimum",
     "figures-19-22": "Figures 19 to 22: the paper's testbed, all batches that fit",
@@ -76,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
+    if name == "axes":
+        return axes.lines(min(options.cases, 100), options.first_seed)
     if name == "held":
         return held.lines(min(options.cases, 100), options.first_seed)
     if name == "queue-pairs":

@@ -272,8 +272,16 @@ def _notes(options: ContentionOptions, asked: Asked, plan: NetworkPlan) -> list[
     if searching is not None and asked.given is None and not plan.decision.proved:
         plays = searching.plays or plays_for(len(plan.decision.order))
         notes.append(f"the search ends after some {plays} played cases of all jobs; --policy-option plays=N takes N")
+    if plan.decision.given_up:
+        notes.append(
+            f"{max(plan.decision.given_up, 1e-6):.2%} of the most work that was found is given up, so that fewer jobs"
+            " change; --policy-option give_up=0 gives up none"
+        )
     if asked.policy.unlimited and asked.given is None:
         notes.append(f"{options.policy} gives each job a level of its own, as no fabric has them")
     if any(found.job.weight != 1 for found in plan.now.jobs):
-        notes.append("what decides takes jobs of one level as equal; their weights count in what is played after")
+        notes.append(
+            "weights say who gets how much inside a level; work counts alike, whoever does it, unless"
+            " --policy-option worth=weighted"
+        )
     return notes

@@ -77,6 +77,7 @@ def see_jobs(jobs: Sequence[PlacedJob], fabric: Fabric, model: Model) -> tuple[S
             seats=job.seats,
             flops=job.flops or 0.0,
             own_level=job.level,
+            weight=job.weight,
             seed=job.port_seed,
         )
         for job in jobs
@@ -120,7 +121,7 @@ def plan_network(
         now=now,
         planned=contend_as(
             jobs,
-            [pack(_playing(view, decision, number, job.weight)) for number, job in enumerate(jobs)],
+            [pack(_playing(view, decision, number)) for number, job in enumerate(jobs)],
             fabric,
             alone_s=[found.alone_s for found in now.jobs],
             jitter=jitter,
@@ -136,7 +137,7 @@ def plan_network(
     )
 
 
-def _playing(view: View, decision: Decision, number: int, weight: float) -> Playing:
+def _playing(view: View, decision: Decision, number: int) -> Playing:
     return playing_under(
         view.jobs[number],
         decision.paths[number],
@@ -144,7 +145,6 @@ def _playing(view: View, decision: Decision, number: int, weight: float) -> Play
         axis_levels=decision.axis_levels[number] if decision.axis_levels else (),
         offset_s=decision.offsets_s[number],
         period_s=decision.periods_s[number] if decision.periods_s else None,
-        weight=weight,
     )
 
 

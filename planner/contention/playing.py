@@ -18,9 +18,8 @@ def playing_under(
     axis_levels: Sequence[tuple[str, int]] = (),
     offset_s: float = 0.0,
     period_s: float | None = None,
-    weight: float = 1.0,
 ) -> Playing:
     """Return a job on the paths, at the level, and so much later than the others as it was decided, as a player takes
     it; transfers of an axis with a level of its own have that, and iterations are held to `period_s`."""
     steps = levelled(contender, steps_on(contender, choices), tuple(axis_levels))
-    return Playing(steps=steps, level=level or 0, weight=weight, starts_s=offset_s, period_s=period_s or 0.0)
+    return Playing(steps=steps, level=level or 0, weight=contender.weight, starts_s=offset_s, period_s=period_s or 0.0)

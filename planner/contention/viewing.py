@@ -42,7 +42,7 @@ MOST_CONNECTIONS = 2048
 class Sender:
     """A job that is to be seen: its name, what it sends in an iteration, of rank r the seat `seats[r]`, the work of an
     iteration on all devices; `alone_s` of an iteration beside nobody, on paths on which its own connections meet least
-    (None: played); the level in force; what draws the source ports that its connections have."""
+    (None: played); the level in force; the weight of its share inside a level; what draws the source ports that its connections have."""
 
     id: str
     traffic: Traffic
@@ -50,6 +50,7 @@ class Sender:
     flops: float
     alone_s: float | None = None
     own_level: int = 0
+    weight: float = 1.0
     seed: int = 0
 
 
@@ -73,13 +74,16 @@ def contender_of(
     flops: float,
     alone_s: float | None = None,
     own_level: int = 0,
+    weight: float = 1.0,
     seed: int = 0,
     model: Model = "collective",
     most_paths: int = MOST_PATHS,
     most_connections: int = MOST_CONNECTIONS,
 ) -> Seen:
     """Return one job as `contenders_of` does; the arguments are those of a `Sender`, and its."""
-    sender = Sender(id=id, traffic=traffic, seats=seats, flops=flops, alone_s=alone_s, own_level=own_level, seed=seed)
+    sender = Sender(
+        id=id, traffic=traffic, seats=seats, flops=flops, alone_s=alone_s, own_level=own_level, weight=weight, seed=seed
+    )
     (seen,) = contenders_of([sender], fabric, model=model, most_paths=most_paths, most_connections=most_connections)
     return seen
 
@@ -139,6 +143,7 @@ def _contender(job: Sender, made: JobConnections, model: Model) -> Contender:
         paths=tuple(made.paths),
         now=tuple(made.now),
         own_level=job.own_level,
+        weight=job.weight,
         axes=tuple(made.axes),
     )
 

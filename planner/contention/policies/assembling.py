@@ -10,6 +10,7 @@ from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.constrained import Constrained
 from planner.contention.policies.mixed import mixed_of
 from planner.contention.policies.records import NetworkPolicy
+from planner.contention.policies.weighing import WORTHS, Weighing
 from profiles.errors import InputError
 
 
@@ -34,7 +35,8 @@ def assemble_policy(
 
     Args:
         name: a policy of the catalogue, whose parts `paths`, `priorities`, `compression` and `offsets` replace by name.
-        options: of the policy by itself; not with parts of others, which have none but `plays` and `seed`.
+        options: of the policy by itself; not with parts of others, which have none but `plays` and `seed`. Of all of
+            them `worth`: `work`, or `weighted` by the jobs' weights.
         believe: the share by which what the policy is told is wrong.
         seed: of what is believed wrongly.
 
@@ -43,6 +45,10 @@ def assemble_policy(
     """
     parts = {"paths": paths, "priorities": priorities, "compression": compression, "offsets": offsets}
     options = dict(options or {})
+    worth = options.pop("worth", WORTHS[0])
+    if worth not in WORTHS:
+        expected = " or ".join(WORTHS)
+        raise InputError(where="contention", key="--policy-option worth", found=str(worth), expected=expected)
     if any(part is not None for part in parts.values()):
         policy = _with_parts(name, parts, options)
     else:
@@ -58,6 +64,7 @@ def assemble_policy(
             slowdown_cap=slowdown_cap,
             searches=name == "ours",
         )
+        policy = Weighing(policy) if worth == "weighted" else policy
         return Believing(policy, believe, seed) if believe else policy
     except ValueError as error:
         expected = "changes, costs and errors from 0, a cap of 1 or more"

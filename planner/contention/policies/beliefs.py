@@ -26,7 +26,8 @@ class Believing:
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
-        return replace(self.policy.decide(misled(view, self.error, self.seed)), proved=self.error == 0)
+        decision = self.policy.decide(misled(view, self.error, self.seed))
+        return replace(decision, proved=decision.proved and self.error == 0)
 
 
 def misled(view: View, error: float, seed: int = 0) -> View:

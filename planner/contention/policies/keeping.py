@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from planner.contention.policies.levelling import needed_levels
@@ -40,34 +40,19 @@ def restored(view: View, decision: Decision, jobs: Collection[int]) -> Decision:
         levels=needed_levels(view, paths, levels),
         axis_levels=tuple(() if job in jobs else its for job, its in enumerate(decision.axis_levels)),
         proved=False,
+        given_up=0.0,
     )
 
 
 def relabelled(view: View, decision: Decision) -> Decision:
     """Return the decision with other numbers for its levels, in the same order, so that as many jobs as can be have the
     level of now; of such numbers those nearest to the decision's own."""
-    used = sorted({level for level in _levels_of(decision) if level is not None})
-    if not used or view.levels is None:
+    if view.levels is None:
         return decision
-    fits = {level: [0] * view.levels for level in used}
-    for job, level in zip(view.jobs, decision.levels, strict=True):
-        if level is not None and job.own_level < view.levels:
-            fits[level][job.own_level] += 1
-    # best[i][n]: of the first i levels, numbered below n: how many fit, how far the numbers are off, the numbers.
-    best: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())] * (view.levels + 1)
-    for place, level in enumerate(used):
-        following: list[tuple[int, int, tuple[int, ...]]] = [(-1, 0, ())] * (view.levels + 1)
-        for number in range(place, view.levels):
-            before = best[number]
-            if before[0] >= 0:
-                tried = before[0] + fits[level][number], before[1] - abs(number - level), (*before[2], number)
-                following[number + 1] = max(following[number], tried)
-            else:
-                following[number + 1] = following[number]
-        best = following
-    if best[-1][0] < 0:
+    pairs = [(its, job.own_level) for job, its in zip(view.jobs, decision.levels, strict=True) if its is not None]
+    numbers = fitting_numbers(pairs, view.levels, [level for its in decision.axis_levels for _, level in its])
+    if numbers is None:
         return decision
-    numbers = dict(zip(used, best[-1][2], strict=True))
     return replace(
         decision,
         levels=tuple(None if level is None else numbers[level] for level in decision.levels),
@@ -75,8 +60,33 @@ def relabelled(view: View, decision: Decision) -> Decision:
     )
 
 
-def _levels_of(decision: Decision) -> list[int | None]:
-    return [*decision.levels, *(level for its in decision.axis_levels for _, level in its)]
+def fitting_numbers(pairs: Sequence[tuple[int, int]], levels: int, more: Sequence[int] = ()) -> dict[int, int] | None:
+    """Return other numbers for levels, in the same order, with which most jobs have the level of now; of such numbers
+    those nearest to the levels' own. None where there is nothing to number, or more than there are levels.
+
+    Args:
+        pairs: of each job its level, and the level that it has now.
+        levels: that there are.
+        more: levels that are used beside those of jobs.
+    """
+    used = sorted({*(level for level, _ in pairs), *more})
+    fits = {level: [0] * levels for level in used}
+    for level, now in pairs:
+        if now < levels:
+            fits[level][now] += 1
+    # best[n]: of the levels so far, numbered below n: how many fit, how far the numbers are off, the numbers.
+    best: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())] * (levels + 1)
+    for place, level in enumerate(used):
+        following: list[tuple[int, int, tuple[int, ...]]] = [(-1, 0, ())] * (levels + 1)
+        for number in range(place, levels):
+            before = best[number]
+            if before[0] >= 0:
+                tried = before[0] + fits[level][number], before[1] - abs(number - level), (*before[2], number)
+                following[number + 1] = max(following[number], tried)
+            else:
+                following[number + 1] = following[number]
+        best = following
+    return dict(zip(used, best[-1][2], strict=True)) if used and best[-1][0] >= 0 else None
 
 
 def with_paths(view: View, paths: Paths) -> View:

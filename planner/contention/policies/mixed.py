@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.contention.policies.beginning import with_offsets
 from planner.contention.policies.compression.catalogue import COMPRESSIONS
-from planner.contention.policies.improving import with_offsets
 from planner.contention.policies.keeping import with_paths
 from planner.contention.policies.levelling import compressed_levels, own_levels, same_level
 from planner.contention.policies.loads import contending_jobs, link_seconds

@@ -24,6 +24,8 @@ class Contender:
         flops: of an iteration, on all devices (Crux, eq. 1).
         alone_s: of an iteration where nobody else sends.
         own_level: the level that is in force now, or that its users gave it; 0 comes first.
+        weight: of two jobs of one level on a link, who has twice the weight gets twice the share. It says nothing of
+            what work is worth.
         axes: of each connection, the axis (dp, tp, pp, ep, cp) of the collectives that it carries; empty where nobody
             knows them.
         may_change: whether other paths and another level than now may be answered.
@@ -38,6 +40,7 @@ class Contender:
     paths: tuple[tuple[Path, ...], ...]
     now: tuple[Choice, ...]
     own_level: int = 0
+    weight: float = 1.0
     axes: tuple[str, ...] = ()
     may_change: bool = True
     recent_loss: float | None = None
@@ -45,8 +48,9 @@ class Contender:
     def __post_init__(self) -> None:
         """Raise ValueError where there is no time, a connection has no path, or it takes one that it has not, or axes
         are known of some connections alone."""
-        if not (self.alone_s > 0 and self.flops >= 0):
-            raise ValueError(f"job {self.id}: alone_s {self.alone_s}, flops {self.flops}: above 0, not below 0")
+        if not (self.alone_s > 0 and self.flops >= 0 and self.weight > 0):
+            said = f"alone_s {self.alone_s}, flops {self.flops}, weight {self.weight}: above 0, not below 0, above 0"
+            raise ValueError(f"job {self.id}: {said}")
         if len(self.now) != len(self.paths):
             raise ValueError(f"job {self.id}: {len(self.now)} choices now for {len(self.paths)} connections")
         for options, choice in zip(self.paths, self.now, strict=True):
@@ -103,6 +107,7 @@ class Decision:
         periods_s: of each job the period that its iterations are held to: none begins sooner than so many of them
             after the first (`Playing.period_s`); None of one that is not held. Empty: no job is.
         proved: no paths and levels do more work.
+        given_up: the share of the most work that was found which is given up so that fewer jobs change.
     """
 
     paths: tuple[tuple[Choice, ...], ...]
@@ -112,6 +117,7 @@ class Decision:
     axis_levels: tuple[tuple[tuple[str, int], ...], ...] = ()
     periods_s: tuple[float | None, ...] = ()
     proved: bool = False
+    given_up: float = 0.0
 
 
 class NetworkPolicy(Protocol):

@@ -97,7 +97,8 @@ def extras_of(decision: Decision) -> Extras:
 
 
 class Rehearsals:
-    """Plays decisions on a view, and counts how many cases it played."""
+    """Plays decisions on a view, and counts how many cases it `played`. A job that meets nobody is no case: what it
+    does is seen from an iteration or two."""
 
     def __init__(self, view: View, rates: Rates = played_rates) -> None:
         self.view, self.played = view, 0
@@ -105,10 +106,28 @@ class Rehearsals:
         self._made: dict[Hashable, Packed] = {}
         self._steps: dict[tuple[int, tuple[Choice, ...]], tuple[tuple[Step, ...], dict[int, Amounts]]] = {}
         self._known: dict[Hashable, tuple[float, ...]] = {}
+        self._last: tuple[Hashable, list[Group]] = None, []
 
     def rates_of(self, decision: Decision) -> tuple[float, ...]:
         """Return the rate of each job under a decision, with all that it says."""
         return self.iterations_per_s(decision.paths, decision.levels, extras_of(decision))
+
+    def would_play(self, decision: Decision) -> int:
+        """Return how many cases would be played to say what `rates_of` says."""
+        return self.cases_of(decision.paths, decision.levels, extras_of(decision))
+
+    def cases_of(
+        self, paths: Sequence[Sequence[Choice]], levels: Sequence[int | None], extras: Extras | None = None
+    ) -> int:
+        """Return how many cases would be played to say what `iterations_per_s` says: those that are not known."""
+        return sum(
+            len(group.jobs) > 1
+            and self._case(
+                group, [levels[job] or 0 for job in group.jobs], None if extras is None else extras.of(group.jobs)
+            )
+            not in self._known
+            for group in self.groups(paths)
+        )
 
     def iterations_per_s(
         self, paths: Sequence[Sequence[Choice]], levels: Sequence[int | None], extras: Extras | None = None
@@ -124,9 +143,15 @@ class Rehearsals:
 
     def groups(self, paths: Sequence[Sequence[Choice]]) -> list[Group]:
         """Return the groups of jobs that share links on these paths; each job is in one."""
+        key = tuple(map(tuple, paths))
+        if key != self._last[0]:
+            self._last = key, self._grouped(key)
+        return self._last[1]
+
+    def _grouped(self, paths: tuple[tuple[Choice, ...], ...]) -> list[Group]:
         users: dict[int, list[int]] = defaultdict(list)
         for job, choices in enumerate(paths):
-            for link in self._on_links(job, tuple(choices))[1]:
+            for link in self._on_links(job, choices)[1]:
                 users[link].append(job)
         leader = list(range(len(paths)))
         for jobs in users.values():
@@ -141,17 +166,20 @@ class Rehearsals:
 
     def group_rates(self, group: Group, levels: Sequence[int], extras: Extras | None = None) -> tuple[float, ...]:
         """Return the rate of each job of a group under these levels, by place in it; `extras` are the group's."""
-        signs = tuple(_sign(levels[one] - levels[other]) for one, other in group.sharing)
-        # Where an axis has a level of its own, it counts where that stands among all.
-        case: Hashable = (group.case, signs, extras)
-        if extras is not None and any(extras.axis_levels):
-            case = group.case, tuple(levels), extras
+        case = self._case(group, levels, extras)
         if case not in self._known:
             self._known[case] = self._play(group, levels, extras)
         return self._known[case]
 
+    def _case(self, group: Group, levels: Sequence[int], extras: Extras | None) -> Hashable:
+        """What is played: all that rates depend on."""
+        # Where an axis has a level of its own, it counts where that stands among all.
+        if extras is not None and any(extras.axis_levels):
+            return group.case, tuple(levels), extras
+        return group.case, tuple(_sign(levels[one] - levels[other]) for one, other in group.sharing), extras
+
     def _play(self, group: Group, levels: Sequence[int], extras: Extras | None) -> tuple[float, ...]:
-        self.played += 1
+        self.played += len(group.jobs) > 1
         jobs = [
             self._packed(job, choices, level, () if extras is None else extras.axis_levels[place])
             for place, (job, choices, level) in enumerate(zip(group.jobs, group.choices, levels, strict=True))
@@ -170,7 +198,7 @@ class Rehearsals:
             steps = self._on_links(job, choices)[0]
             if axis_levels:
                 steps = levelled(self.view.jobs[job], steps, axis_levels)
-            self._made[key] = pack(Playing(steps=steps, level=level))
+            self._made[key] = pack(Playing(steps=steps, level=level, weight=self.view.jobs[job].weight))
         return self._made[key]
 
     def _on_links(self, job: int, choices: tuple[Choice, ...]) -> tuple[tuple[Step, ...], dict[int, Amounts]]:
@@ -187,9 +215,9 @@ class Rehearsals:
         return self._steps[key]
 
     def _group(
-        self, jobs: list[int], paths: Sequence[Sequence[Choice]], users: dict[int, list[int]], links: list[int]
+        self, jobs: list[int], paths: Sequence[tuple[Choice, ...]], users: dict[int, list[int]], links: list[int]
     ) -> Group:
-        choices = tuple(tuple(paths[job]) for job in jobs)
+        choices = tuple(paths[job] for job in jobs)
         amounts = {job: self._on_links(job, its)[1] for job, its in zip(jobs, choices, strict=True)}
         loads = frozenset(
             (self.view.bytes_per_s[link], tuple((job, amounts[job][link]) for job in users[link])) for link in links

@@ -38,30 +38,32 @@ def search(
     seed: int = 0,
     allowed: Callable[[Start], bool] | None = None,
 ) -> Best:
-    """Return the best that is found in at most `plays` played cases: each start is looked at, then improved until no
-    step from it is better, the best one first; when all have been, random ones follow. With a cap the least excess
-    comes before the most work. Where the bound is reached it ends, with proof.
+    """Return the best that is found in at most `plays` played cases: the starts are looked at, then each is improved
+    until no step from it is better, the best one first; when all have been, random ones follow. With a cap the least
+    excess comes before the most work. Where the bound is reached it ends, with proof.
 
     Args:
-        rehearsals: what plays; cases that it knows cost nothing.
-        starts: at least one; each is looked at even when there are no plays left.
-        plays: cases that may be played from now on.
+        rehearsals: what plays. A case that it knows is no play but a look, of which there are `LOOKS` a play at most.
+        starts: at least one. The first is looked at whatever it takes, others while there are plays for them.
+        plays: cases that may be played from now on; nothing is begun that may take more.
         cap: on every job's slowdown.
         bound: FLOP/s that nothing can pass.
         seed: of the order of steps, and of random starts.
         allowed: where steps may lead; then no random starts follow, and each of `starts` is allowed.
     """
-    rng, limit = Random(seed), rehearsals.played + plays
-    best = max((value_of(rehearsals, start, cap) for start in starts), key=lambda it: it.key)
-    ranked = sorted(starts, key=lambda start: value_of(rehearsals, start, cap).key, reverse=True)
+    rng, budget = Random(seed), _Budget(rehearsals, plays, cap)
+    valued = [value_of(rehearsals, starts[0], cap)]
+    valued += [value for start in starts[1:] if (value := budget.value_of(start)) is not None]
+    best = max(valued, key=lambda it: it.key)
+    ranked = [Start(paths=it.paths, levels=it.levels) for it in sorted(valued, key=lambda it: it.key, reverse=True)]
     for number, start in enumerate(_with_random(rehearsals.view, ranked, rng)):
         if best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER):
-            return replace(best, proved=True)
-        over = rehearsals.played >= limit or number >= len(starts) + RANDOM_STARTS or allowed is not None
-        if number >= len(starts) and over:
             break
-        climbed = _climb(rehearsals, start, limit, cap, rng, allowed)
-        if _better(climbed, best):
+        over = budget.is_spent or number >= len(ranked) + RANDOM_STARTS or allowed is not None
+        if number >= len(ranked) and over:
+            break
+        climbed = _climb(budget, start, rng, allowed)
+        if climbed is not None and _better(climbed, best):
             best = climbed
     reached = best.excess == 0 and best.flops_per_s >= bound * (1 - BETTER)
     return replace(best, proved=True) if reached else best
@@ -69,6 +71,28 @@ def search(
 
 RANDOM_STARTS = 40
 """So many follow those that are given, while plays are left."""
+LOOKS = 20
+"""Decisions whose cases are known may be looked at so often for each play: they cost some of it."""
+
+
+class _Budget:
+    """Cases that may still be played, and decisions that may still be looked at."""
+
+    def __init__(self, rehearsals: Rehearsals, plays: int, cap: float | None) -> None:
+        self.rehearsals, self._cap = rehearsals, cap
+        self._last, self._looks = rehearsals.played + plays, LOOKS * plays
+        self.is_spent = plays <= 0
+
+    def value_of(self, start: Start) -> Best | None:
+        """Return what a decision is worth; None where that takes more than is left."""
+        if self.is_spent:
+            return None
+        self._looks -= 1
+        cases = self.rehearsals.cases_of(start.paths, start.levels)
+        affordable = self.rehearsals.played + cases <= self._last
+        value = value_of(self.rehearsals, start, self._cap) if affordable else None
+        self.is_spent = self.rehearsals.played >= self._last or self._looks <= 0
+        return value
 
 
 def _with_random(view: View, starts: Sequence[Start], rng: Random) -> Iterator[Start]:
@@ -81,26 +105,20 @@ def _with_random(view: View, starts: Sequence[Start], rng: Random) -> Iterator[S
         )
 
 
-def _climb(
-    rehearsals: Rehearsals,
-    start: Start,
-    limit: int,
-    cap: float | None,
-    rng: Random,
-    allowed: Callable[[Start], bool] | None,
-) -> Best:
-    """Take the first step that is better, until none of them is or no plays are left."""
-    at, best = start, value_of(rehearsals, start, cap)
-    moves = list(_moves(rehearsals.view))
+def _climb(budget: _Budget, start: Start, rng: Random, allowed: Callable[[Start], bool] | None) -> Best | None:
+    """Take the first step that is better, until none of them is or nothing is left; None where not even the start can
+    be looked at."""
+    at, best = start, budget.value_of(start)
+    moves = list(_moves(budget.rehearsals.view))
     rng.shuffle(moves)
     since, place = 0, 0
-    while since < len(moves) and rehearsals.played < limit:
+    while best is not None and since < len(moves) and not budget.is_spent:
         following = moves[place](at)
         place, since = (place + 1) % len(moves), since + 1
         if following is None or (allowed is not None and not allowed(following)):
             continue
-        value = value_of(rehearsals, following, cap)
-        if _better(value, best):
+        value = budget.value_of(following)
+        if value is not None and _better(value, best):
             at, best, since = following, value, 0
     return best
 

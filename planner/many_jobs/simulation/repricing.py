@@ -22,8 +22,10 @@ def reprice(run: RunState) -> None:
     for state, iteration_s, pause_s in speeds:
         if not (isfinite(iteration_s) and iteration_s > 0):
             raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
-        # Who is restarting has no connections yet.
-        pause_s = pause_s if state.producing else 0.0
+        if not state.producing:
+            # Who is restarting has no connections yet; who waits for some to be opened waits for others from now on.
+            left_s = state.progress_from_s - run.clock.now_s
+            pause_s = pause_s - left_s if left_s <= pause_s else 0.0
         held = part_of_devices(run, state)
         if iteration_s == state.iteration_time_s and held == state.held and not pause_s:
             continue

@@ -174,6 +174,44 @@ def test_kept_paths_and_few_changes(tmp_path: Path) -> None:
     assert work["planned"]["flops_per_s"] >= work["now"]["flops_per_s"] * (1 - 0.02)
 
 
+def test_weights_are_of_shares_and_of_work_by_name_alone(tmp_path: Path) -> None:
+    def weighing(long: float, short: float, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        jobs = job("long", 1, 2.0, 2.0, 2e15, weight=long), job("short", 2, 1.0, 1.0, 1e15, weight=short)
+        found = decide(tmp_path, *jobs, levels=2, **options)
+        return {each["id"]: each for each in found["jobs"]}, found
+
+    light, _ = weighing(1, 1, policy="ecmp")
+    heavy, _ = weighing(1, 9, policy="ecmp")
+    assert heavy["short"]["planned_s"] < light["short"]["planned_s"]
+    for policy in ("ours", "crux"):
+        own, found = weighing(100, 1, policy=policy)
+        for long, short in ((100, 1), (1, 100)):
+            alike, _ = weighing(long, short, policy=policy)
+            assert [each["level"] for each in alike.values()] == [each["level"] for each in own.values()]
+            counted, its = weighing(long, short, policy=policy, policy_option={"worth": "weighted"})
+            assert (counted["long"]["level"] < counted["short"]["level"]) == (long > short)
+            # What is printed is eq. 1's, whose proof is not that of weighted work.
+            assert its["gpu_utilization"]["alone"] == found["gpu_utilization"]["alone"]
+            assert its["proved"] is False
+        assert any("inside a level" in note for note in found["notes"])
+    wrong = error_of(tmp_path, *TWO, policy_option={"worth": "fame"})
+    assert "--policy-option worth" in str(wrong)
+
+
+def test_what_is_given_up_for_fewer_changes_is_told(tmp_path: Path) -> None:
+    cluster = cluster_file(tmp_path)
+    most, less = (
+        decide(tmp_path, *THREE, cluster=cluster, policy_option={"give_up": share, "offsets": False})
+        for share in (0.0, 0.5)
+    )
+    work = [each["gpu_utilization"]["planned"]["flops_per_s"] for each in (most, less)]
+    assert work[0] > work[1] > 0.5 * work[0]
+    assert (most["proved"], less["proved"]) == (True, False)
+    said = [[note for note in each["notes"] if "given up" in note] for each in (most, less)]
+    assert not said[0]
+    assert float(said[1][0].split("%")[0]) == pytest.approx(100 * (1 - work[1] / work[0]), abs=0.5)
+
+
 def test_a_cap_is_kept_or_refused_with_the_smallest_that_works(tmp_path: Path) -> None:
     free = decide(tmp_path, *TWO)
     worst = max(each["planned_s"] / each["alone_s"] for each in free["jobs"])

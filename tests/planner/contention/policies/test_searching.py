@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from estimator.network.player.packing import Packed
+from estimator.network.steps import Playing
 from planner.contention.policies.bound import bound_flops_per_s
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import (
@@ -21,7 +25,8 @@ from planner.contention.policies.exhaustive import (
 from planner.contention.policies.loads import paths_now
 from planner.contention.policies.ours import Ours, independent_parts
 from planner.contention.policies.records import Contender, Decision, View
-from planner.contention.policies.rehearsals import Rehearsals, played_rates
+from planner.contention.policies.rehearsals import Floats, Rehearsals, played_rates
+from planner.contention.policies.stepwise import LOOKS, Start, search
 from planner.contention.policies.worth import slowdowns, work_per_s
 from profiles.errors import NothingFits
 from tests.contention_examples import contender, playings, random_view, view_of
@@ -99,7 +104,7 @@ def test_equal_cases_are_played_once() -> None:
     for paths in ([(0,), (0,), (1,)], [(1,), (1,), (0,)]):
         for levels in ((0, 1, 0), (0, 1, 1)):
             rehearsals.iterations_per_s(paths, levels)
-    assert rehearsals.played == 2  # a before b on one link, c alone
+    assert rehearsals.played == 1  # a before b on one link; c meets nobody
 
 
 def test_weak_orders_are_all_orders_with_ties() -> None:
@@ -164,10 +169,80 @@ def test_with_a_cap_the_best_of_all_that_keep_it_is_found(seed: int) -> None:
         assert kept.flops_per_s == pytest.approx(max(works))
 
 
-def test_plays_are_counted_and_limited() -> None:
-    view = random_view(Random(3), jobs=9, levels=4)
-    assert Ours(plays=30).solve(view).played <= 30 + 2 * 9
+class Counted:
+    """`played_rates` that counts by itself how often jobs are played that meet."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, jobs: Sequence[Playing | Packed], bytes_per_s: Floats) -> tuple[float, ...]:
+        self.count += len(jobs) > 1
+        return played_rates(jobs, bytes_per_s)
+
+
+@pytest.mark.parametrize("plays", [1, 2, 5, 30])
+@pytest.mark.parametrize("seed", range(4))
+def test_plays_are_counted_and_limited(seed: int, plays: int) -> None:
+    """The first decision is played whatever it takes: as many cases as it has groups of jobs that meet."""
+    view = random_view(Random(seed), jobs=9, levels=4)
+    ours, counted = Ours(plays=plays, exact=0), Counted()
+    ours.rates = counted
+    searched = ours.solve(view)
+    assert searched.played == counted.count
+    assert searched.played <= max(plays, 9 // 2)
     assert most_plays(Rehearsals(replace(view, jobs=view.jobs[:3]))) <= 8 * 13
+
+
+@pytest.mark.parametrize("plays", [0, 1, 3])
+def test_known_cases_are_looked_at_so_often_for_each_play(plays: int) -> None:
+    """Where everything is known, so that no play ends the search."""
+    view = random_view(Random(1), jobs=3, levels=2)
+    rehearsals, looks = Rehearsals(view), 0
+    for paths in every_path(view):
+        for levels in product(range(2), repeat=3):
+            rehearsals.iterations_per_s(paths, levels)
+    known, ask = rehearsals.played, rehearsals.iterations_per_s
+
+    def looked(*args: Any) -> tuple[float, ...]:
+        nonlocal looks
+        looks += 1
+        return ask(*args)
+
+    rehearsals.iterations_per_s = looked  # type: ignore[method-assign, assignment]
+    starts = [Start(paths=paths_now(view), levels=levels) for levels in product(range(2), repeat=3)]
+    best = search(rehearsals, starts, plays=plays)
+    assert rehearsals.played == known
+    assert 1 <= looks <= 1 + LOOKS * plays
+    assert best.flops_per_s >= work_per_s(view.jobs, ask(starts[0].paths, starts[0].levels))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cases_are_known_before_they_are_played(seed: int) -> None:
+    rng = Random(seed)
+    view = random_view(rng, jobs=6)
+    rehearsals = Rehearsals(view)
+    for paths in rng.sample(list(every_path(view)), 10):
+        levels = tuple(rng.randrange(3) for _ in view.jobs)
+        before, cases = rehearsals.played, rehearsals.cases_of(paths, levels)
+        rehearsals.iterations_per_s(paths, levels)
+        assert rehearsals.played == before + cases
+        assert rehearsals.cases_of(paths, levels) == 0
+
+
+def test_shares_inside_a_level_go_by_weight_where_decisions_are_played() -> None:
+    """As the oracle plays them; and who has more weight needs no level for it."""
+    jobs = [contender("a", compute_s=1.0, wire_s=1.0, begins_s=0.0), contender("b", compute_s=0.5, wire_s=2.0)]
+    light = view_of(jobs, levels=1)
+    heavy = replace(light, jobs=(replace(jobs[0], weight=4.0), jobs[1]))
+    rates = {
+        name: Rehearsals(view).iterations_per_s(paths_now(view), (0, 0)) for name, view in (("1", light), ("4", heavy))
+    }
+    decision = Decision(paths=paths_now(heavy), levels=(0, 0), offsets_s=(0.0, 0.0))
+    assert rates["4"] == pytest.approx(iterations_a_second(playings(heavy, decision), (1.0,), 400.0), rel=0.02)
+    assert rates["4"][0] > 1.1 * rates["1"][0]
+    assert rates["4"][1] < rates["1"][1]
+    with pytest.raises(ValueError, match="weight 0"):
+        replace(jobs[0], weight=0.0)
 
 
 def test_jobs_without_a_shared_link_need_nothing() -> None:

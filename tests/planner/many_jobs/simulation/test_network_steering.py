@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from estimator.network.fabric import fabric_of
+from estimator.network.player.play import play
+from planner.contention.playing import playing_under
 from planner.contention.policies.catalogue import NETWORK_POLICIES
 from planner.contention.policies.records import Decision, View
 from planner.many_jobs.jobs.records import Job, Workload, grant
@@ -26,6 +29,7 @@ from planner.many_jobs.simulation.tables import jobs_csv
 from planner.shared.options.simulate import SimulateOptions, SweepOptions
 from profiles.errors import InputError, NothingFits
 from profiles.records import replace
+from tests.oracles.steered_oracle import Coming, Told, replay
 from tests.planner.many_jobs.simulation.test_network_sharing import (
     ACROSS,
     BESIDE,
@@ -270,6 +274,63 @@ def test_what_a_change_costs_makes_jobs_longer(thin: Site) -> None:
     assert paid.network_changes_device_hours
     assert paid.makespan_s > free.makespan_s + 20
     assert paid.violations == free.violations == 0
+
+
+class Watched(SteeredFabric):
+    """What was decided of whom, in the end."""
+
+    said: tuple[tuple[View, Decision], ...] = ()
+
+    def _decide(self, view: View, numbers: Sequence[int]) -> Decision:
+        decision = super()._decide(view, numbers)
+        self.said = (*self.said, (view, decision))
+        return decision
+
+
+def told_by(view: View, decision: Decision) -> Told:
+    """What jobs do under a decision, all played at once; one that needs no level keeps its own."""
+    levels = [job.own_level if its is None else its for job, its in zip(view.jobs, decision.levels, strict=True)]
+    playings = [
+        playing_under(job, decision.paths[number], level=levels[number], offset_s=decision.offsets_s[number])
+        for number, job in enumerate(view.jobs)
+    ]
+    played = play(playings, np.array(view.bytes_per_s), settings=STEADY).jobs
+    return Told(
+        seconds={job.id: its.seconds for job, its in zip(view.jobs, played, strict=True)},
+        given={job.id: (decision.paths[number], levels[number]) for number, job in enumerate(view.jobs)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "changed"), [("ours", None, 3), ("ours", 1, 2), ("ours", 0, 0), ("crux", None, 3), ("crux", 1, 3)]
+)
+def test_arrivals_under_a_policy_are_what_a_small_replay_says(
+    thin: Site, name: str, most: int | None, changed: int
+) -> None:
+    """Ends, changes and what stood still, of four jobs, from what was decided alone."""
+    at = grant(thin.name, 8)
+    rows = [(0.0, 60, GPT), (4.0, 90, BERT), (7.0, 70, BERT), (9.0, 40, GPT)]
+    made = drawn_jobs(thin.pool, 1)[0]
+    jobs = [
+        replace(made, id=f"j{number}", devices=at.devices, workload=workload, iterations=iterations, submit_s=submit_s)
+        for number, (submit_s, iterations, workload) in enumerate(rows)
+    ]
+    options: dict[str, Any] = {"plays": 100, "exact": 300, "axes": False, "offsets": False, "give_up": 0.0}
+    steering = NetworkSteering(
+        name=name,
+        options=tuple(options.items()) if name == "ours" else (),
+        levels=3,
+        change_s=5.0,
+        change_at_most=most,
+    )
+    sharing = Watched(thin.prices, fabric_of(thin.cluster), steering=steering, player=STEADY)
+    result = run(thin, jobs, sharing)
+    coming = {job.id: Coming(submit_s=job.submit_s, iterations=job.iterations, devices=job.devices) for job in jobs}
+    replayed = replay(coming, [told_by(*each) for each in sharing.said], 5.0)
+    assert result.summary.network_changes == sum(replayed.changes) >= changed
+    assert most is None or max(replayed.changes) <= most
+    assert result.summary.network_changes_device_hours == pytest.approx(replayed.standing_device_s / 3600)
+    assert dict(zip((job.id for job in jobs), result.table.end_s, strict=True)) == pytest.approx(replayed.ends_s)
 
 
 def test_options_of_no_policy_and_of_another_are_refused() -> None:
