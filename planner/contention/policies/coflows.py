@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.intensity import bottleneck_s
 from planner.contention.policies.levelling import compressed_levels
 from planner.contention.policies.loads import LinkSeconds, contending_jobs, link_seconds, paths_now, users_of_links
+from planner.contention.policies.option_names import known_name
 from planner.contention.policies.records import Decision, View
 
 
@@ -17,7 +19,7 @@ class Sincronia:
     name = "sincronia"
 
     def __init__(self, compression: str = "first-alone") -> None:
-        self.compression = compression
+        self.compression = known_name("compression", compression, COMPRESSIONS)
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
@@ -31,7 +33,7 @@ class Varys:
     name = "varys"
 
     def __init__(self, compression: str = "equal-parts") -> None:
-        self.compression = compression
+        self.compression = known_name("compression", compression, COMPRESSIONS)
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
