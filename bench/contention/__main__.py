@@ -6,8 +6,8 @@
     python -m bench.contention figure-24 --data DIR [--days 1] [--fabric clos] [--placement same-switch]
     python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
-Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th combination of batches is
-its short form: --thin 17), held (100 cases at most), speed, views; without any, all five. What is drawn is said in
+Experiments: figure-16 (100 cases are its short form: --cases 100), figures-19-22 (every 17th setting is its short
+form: --thin 17), held (100 cases at most), speed, views; without any, all five. What is drawn is said in
 `bench/contention/cases.py`, `testbed_cases.py`, `speed.py` and `views.py`. Figures 23 to 25 take lingjun's trace (DIR
 holds `traces/`) and have options of their own (--help).
 """
@@ -51,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--decisions", type=int, default=10, help="of 46 jobs, in speed")
-    parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
+    parser.add_argument("--thin", type=int, default=1, help="figures-19-22: of the settings every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
+    parser.add_argument("--kept", type=Path, help="figure-16, figures-19-22: what is known of cases, to go on from")
     parser.add_argument("--picture", type=Path, help="figure-16: where the distributions go as SVG")
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
@@ -78,7 +78,7 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "speed":
         return speed.lines(options.decisions, options.first_seed)
     if name == "figures-19-22":
-        return figures_19_22.lines(options.thin)
+        return figures_19_22.lines(options.thin, options.kept)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
 
 
