@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
 from profiles.network import PLAIN, Network
-from profiles.pcie import PcieSwitch, check_pcie
+from profiles.pcie import PcieSwitch, check_pcie, nics_by_device
 from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
@@ -69,6 +69,14 @@ class NodeGroup:
             found=self.free,
             expected=f"all, or a number from 0 to the group's {total} devices",
         )
+
+    def nics_under(self, devices: Iterable[int]) -> int:
+        """Return how many of a node's NICs its devices with these numbers can send by: those under their PCIe switches;
+        where nobody said what hangs under which, all of them."""
+        if not self.pcie:
+            return self.nics
+        by_device = nics_by_device(self.pcie, devices=self.devices, nics=self.nics)
+        return len({by_device[device] for device in devices} - {-1})
 
     def nic_bytes_per_s(self, fabric: Link) -> float:
         """Return the line rate of one of a node's NICs at a fabric of such links, one direction."""

@@ -75,5 +75,18 @@ def describe_pcie(switches: Sequence[PcieSwitch]) -> list[dict[str, Any]]:
     ]
 
 
+def nics_by_device(switches: Sequence[PcieSwitch], *, devices: int, nics: int) -> tuple[int, ...]:
+    """Return the NIC that each device of a node sends by, from 0; -1 for none. Devices in order share the node's NICs
+    evenly; of a node whose PCIe switches are known, those under one switch its NICs, and of a switch without a NIC the
+    node's."""
+    if not nics:
+        return (-1,) * devices
+    by_device = [device * nics // devices for device in range(devices)]
+    for switch in switches:
+        for place, device in enumerate(sorted(switch.devices) if switch.nics else ()):
+            by_device[device] = sorted(switch.nics)[place * len(switch.nics) // len(switch.devices)]
+    return tuple(by_device)
+
+
 def _wrong(key: str, found: object, expected: str) -> InputError:
     return InputError(where="nodes", key=f"pcie.{key}", found=found, expected=expected)

@@ -7,7 +7,7 @@
     python -m bench.contention figure-25 --data DIR [--short] [--seeds 1]
 
 Experiments: axes (100 cases at most of each fabric), figure-16 (100 cases are its short form: --cases 100),
-figures-19-22 (every 17th combination of batches is its short form: --thin 17), held (100 cases at most), queue-pairs
+figures-19-22 (every 17th setting is its short form: --thin 17), held (100 cases at most), queue-pairs
 (20 cases at most, each under --draws), speed, views; without any, all seven. What is drawn is said in
 `bench/contention/axes.py`, `cases.py`, `testbed_cases.py`, `queue_pairs.py`, `speed.py` and `views.py`. Figures 23 to
 25 take lingjun's trace (DIR holds `traces/`) and have options of their own (--help).
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--draws", type=int, help="of clusters of each size, in speed (4); of hashes and ports, in queue-pairs (20)"
     )
-    parser.add_argument("--thin", type=int, default=1, help="of combinations of batches every so many-th")
+    parser.add_argument("--thin", type=int, default=1, help="figures-19-22: of the settings every so many-th")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--kept", type=Path, help="figure-16: what is known of cases, to go on from")
+    parser.add_argument("--kept", type=Path, help="figure-16, figures-19-22: what is known of cases, to go on from")
     parser.add_argument("--picture", type=Path, help="figure-16: where the distributions go as SVG")
     options = parser.parse_args(argv)
     wanted = options.experiments or list(TITLES)
@@ -99,7 +99,7 @@ def _lines(name: str, options: argparse.Namespace) -> Iterator[str]:
     if name == "speed":
         return speed.lines(options.decisions, options.draws or 4, options.first_seed)
     if name == "figures-19-22":
-        return figures_19_22.lines(options.thin)
+        return figures_19_22.lines(options.thin, options.kept)
     return figure_16.lines(options.cases, options.first_seed, options.kept, options.picture)
 
 

@@ -1,8 +1,9 @@
 """Figures 19 to 22: Crux's testbed of 96 A100s, the paper's figures beside ours over all batches that fit.
 
 A setting is a case, switches, samples a GPU of each model, and whether gradients are summed behind the backward pass;
-each has one seed of the switches' hash, in turn. Without Crux: `ecmp`. With it: `crux`, 8 levels. Compute varies by 1%.
-Alone is on the ports that a job's connections have, which may meet each other: with Crux it may be more than that.
+each has one seed of the switches' hash, in turn. Without Crux: `ecmp`. With it: `crux`, 8 levels, played where anything
+is lost without it. Compute varies by 1%.
+Alone is on the ports on which a job's own connections meet least.
 PCIe has no queues: of two jobs on a link the more important blocks the other while it sends (section 5). That is played
 by a link beside each PCIe link which who sends over that fills alone, whatever it sends: exact where the blocking job
 sends at its own full rate. Beside it: levels on PCIe links as if they had queues (`queues`).
@@ -10,10 +11,13 @@ sends at its own full rate. Beside it: levels on PCIe links as if they had queue
 
 from __future__ import annotations
 
+import json
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cache
-from itertools import pairwise, product
+from functools import cache, lru_cache
+from itertools import islice, pairwise, product
+from pathlib import Path
 from statistics import mean, median
 from typing import Literal
 
@@ -30,10 +34,12 @@ from planner.contention.plan_traffic import SentByPlan, sent_by_model
 from planner.contention.playing import playing_under
 from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.records import Decision, View
-from planner.contention.viewing import Sender, contenders_of, view_of
+from planner.contention.viewing import Seen, contender_of, view_of
 from profiles.records import dataclass, replace
 
 LEVELS, HASHES = 8, 8
+MOST_SEEN = 2048
+"""So many jobs are kept as policies see them."""
 PLAYING = Settings(jitter=0.01)
 REACHES = (1.0, 0.25)
 """What part of what the estimator's links reach is reached."""
@@ -60,6 +66,13 @@ class Setting:
     behind: bool
     samples: tuple[tuple[str, int], ...]
     hash_seed: int
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from all others."""
+        samples = ", ".join(f"{kind} {count}" for kind, count in self.samples)
+        behind = "behind" if self.behind else "after"
+        return f"{self.case.name}; {self.network}; {behind}; {samples}; hash {self.hash_seed}"
 
     @property
     def network(self) -> Network:
@@ -120,15 +133,15 @@ def has_sign(moved: float, low: float, high: float) -> bool:
 
 
 def settings(case: Case, thin: int) -> Iterator[Setting]:
-    """Yield every setting of a case; of the samples every `thin`-th combination."""
+    """Yield every setting of a case, or every `thin`-th of them."""
     gpus = {kind: max(len(job.devices) for job in case.jobs if job.kind == kind) for kind in case.kinds}
-    every = list(product(*(samples_that_fit(kind, gpus[kind]) for kind in case.kinds)))[::thin]
+    every = list(product(*(samples_that_fit(kind, gpus[kind]) for kind in case.kinds)))
     networks: list[tuple[Switches, int]] = [("one leaf a host", 1)]
     if not case.inside:
         networks += [("one leaf a host", 2), ("one leaf a host", 4), ("a leaf for each NIC", 1)]
         networks += [("a leaf for each NIC", 2)]
-    choices = product(networks, REACHES, (True, False), every)
-    for number, ((switches, oversubscription), reach, behind, samples) in enumerate(choices):
+    choices = enumerate(product(networks, REACHES, (True, False), every))
+    for number, ((switches, oversubscription), reach, behind, samples) in islice(choices, 0, None, thin):
         yield Setting(
             case=case,
             switches=switches,
@@ -141,22 +154,22 @@ def settings(case: Case, thin: int) -> Iterator[Setting]:
 
 
 def outcomes(setting: Setting) -> dict[How, Outcome]:
-    """Return what becomes of a setting without Crux and with it, in each of the ways that its case is played."""
+    """Return what becomes of a setting without Crux and with it, in each of the ways that its case is played. Where
+    nothing is lost without it, it is as without."""
     network = setting.network
     fabric = _fabric(network, setting.hash_seed)
     samples = dict(setting.samples)
     sent = [_sent(job, samples[job.kind], setting.behind, network) for job in setting.case.jobs]
-    seats = [[_places(network).seat(slot) for slot in own.slots] for own in sent]
-    senders = [
-        Sender(id=f"{job.kind} {number}", traffic=own.traffic, seats=its_seats, flops=own.traffic.flops, seed=number)
-        for number, (job, own, its_seats) in enumerate(zip(setting.case.jobs, sent, seats, strict=True))
+    seen = [
+        _seen(job, number, samples[job.kind], setting.behind, network, setting.hash_seed)
+        for number, job in enumerate(setting.case.jobs)
     ]
-    seen = contenders_of(senders, fabric)
     view = view_of(seen, fabric, LEVELS)
     computes_s = [sum(span.times * span.compute_s for span in own.traffic.spans) for own in sent]
     without_s = _played(view, make_network_policy("ecmp").decide(view), fabric, blocking=False)
-    found = {}
-    for how in HOWS[setting.case.inside]:
+    idle = _outcome(setting, view, computes_s, without_s, without_s)
+    found: dict[How, Outcome] = dict.fromkeys(HOWS[setting.case.inside], idle)
+    for how in found if idle.contends else ():
         decision = make_network_policy("crux-pa" if how == "crux-pa" else "crux").decide(view)
         with_s = _played(view, decision, fabric, blocking=how == "blocking")
         found[how] = _outcome(setting, view, computes_s, without_s, with_s)
@@ -207,6 +220,15 @@ def _sent(job: Placed, samples: int, behind: bool, network: Network) -> SentByPl
     return sent_by_model(MODELS[job.kind], options, slots, testbed(*network), job=job.kind, where="figures 19 to 22")
 
 
+@lru_cache(maxsize=MOST_SEEN)
+def _seen(job: Placed, number: int, samples: int, behind: bool, network: Network, hash_seed: int) -> Seen:
+    """A job of a case as policies see it: the same beside whatever others train."""
+    own, places = _sent(job, samples, behind, network), _places(network)
+    seats = [places.seat(slot) for slot in own.slots]
+    fabric = _fabric(network, hash_seed)
+    return contender_of(f"{job.kind} {number}", own.traffic, seats, fabric, flops=own.traffic.flops, seed=number)
+
+
 def _played(view: View, decision: Decision, fabric: Fabric, *, blocking: bool) -> list[float]:
     """Seconds of an iteration of each job."""
     playings = [
@@ -247,15 +269,21 @@ def _blocking(playings: Sequence[Playing], fabric: Fabric) -> tuple[list[Playing
     return blocked, np.concatenate([links.bytes_per_s, np.ones(len(inside))])
 
 
-def lines(thin: int) -> Iterator[str]:
-    """Yield the tables; `thin`: of the combinations of samples every so many-th."""
+def lines(thin: int, kept: Path | None = None) -> Iterator[str]:
+    """Yield the tables; `thin`: of the settings every so many-th. What is played is added to the lines
+    of `kept`, and not played again."""
     found: defaultdict[tuple[str, How], list[Outcome]] = defaultdict(list)
     by_case: defaultdict[tuple[str, How], list[Outcome]] = defaultdict(list)
+    known = {} if kept is None or not kept.exists() else dict(map(_from_line, kept.read_text().splitlines()))
+    began_s = time.process_time()
     for case in cases():
         for setting in settings(case, thin):
-            for how, one in outcomes(setting).items():
+            for how, one in _known_outcomes(setting, known, kept).items():
                 by_case[case.name, how].append(one)
                 found[case.figure, how].append(one)
+    played = sum(len(its) for (_, how), its in by_case.items() if how in ("crux", "blocking"))
+    yield f"{played} settings; {time.process_time() - began_s:.0f} s of CPU"
+    yield ""
     yield "| figure | with | settings | contend | | paper | ours, median of those | 5% to 95% | inside | paper's sign |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for (figure, how), its in found.items():
@@ -269,6 +297,34 @@ def lines(thin: int) -> Iterator[str]:
     yield "| of those that contend | settings | work without, with Crux (% of alone) | inside | signs | order |"
     yield "|---|---|---|---|---|---|"
     yield from _by_choice([one for (_, how), its in found.items() if how in ("crux", "blocking") for one in its])
+
+
+Kept = dict[How, tuple[tuple[float, float], tuple[float, float], tuple[tuple[str, float], ...]]]
+
+
+def _known_outcomes(setting: Setting, known: dict[str, Kept], kept: Path | None) -> dict[How, Outcome]:
+    """What becomes of a setting, from what is known where it is there; else it is played, and added to the file."""
+    key = setting.name
+    if key not in known:
+        played = outcomes(setting)
+        if kept is not None:
+            row = {how: (one.work, one.busy, one.longer) for how, one in played.items()}
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([key, row]) + "\n")
+        return played
+    return {
+        how: Outcome(setting=setting, work=work, busy=busy, longer=longer)
+        for how, (work, busy, longer) in known[key].items()
+    }
+
+
+def _from_line(line: str) -> tuple[str, Kept]:
+    key, row = json.loads(line)
+    kept: Kept = {
+        how: (tuple(work), tuple(busy), tuple((kind, by) for kind, by in longer))
+        for how, (work, busy, longer) in row.items()
+    }
+    return key, kept
 
 
 def _rows(figure: str, how: How, its: Sequence[Outcome]) -> Iterator[str]:

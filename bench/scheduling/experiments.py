@@ -26,6 +26,8 @@ TODAY = ("fcfs", "easy-backfill", "priority", "quota", "gang")
 BASELINES = ("fcfs", "gandiva", "gavel", "elasticflow-ls")
 """The paper's (section 8.1)."""
 OTHERS = ("sjf", "tiresias", "pollux", "sia")
+WITH_CRUX = ("muri", "muri-s", "hived")
+"""Those that Crux has beside itself (its section 6.4, `python -m bench.contention figure-25`)."""
 Comparison = Literal["jct", "queueing", "throughput", "peak", "finished", "restarts", "deadlines"]
 
 
@@ -74,7 +76,7 @@ EXPERIMENTS = (
         source=PHILLY,
         span_s=TESTBED_SPAN,
         load=1.5,
-        policies=(*BASELINES, *OTHERS, "easy-backfill", "crius", "marginal", "marginal-now"),
+        policies=(*BASELINES, *OTHERS, *WITH_CRUX, "easy-backfill", "crius", "marginal", "marginal-now"),
         claims=(
             Claim(figure="queueing", policy="crius", beside="weakest", value=1 - 0.710, where="8.3, up to"),
             Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.489, where="8.3, up to"),
@@ -89,7 +91,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=PHILLY,
         span_s=LARGE_SPAN,
-        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
+        policies=(*BASELINES, *WITH_CRUX, "crius", "marginal", "marginal-now"),
         claims=(
             Claim(figure="jct", policy="crius", beside="fcfs", value=1 - 0.813, where="8.4"),
             Claim(figure="jct", policy="crius", beside="elasticflow-ls", value=1 - 0.758, where="8.4"),
@@ -107,7 +109,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=PHILLY,
         span_s=(84 * DAY, 85 * DAY),
-        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
+        policies=(*BASELINES, *WITH_CRUX, "crius", "marginal", "marginal-now"),
         claims=(Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.647, where="8.4, figure 18"),),
     ),
     Experiment(
@@ -116,7 +118,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=LINGJUN,
         span_s=(5 * DAY, 6 * DAY),
-        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
+        policies=(*BASELINES, *WITH_CRUX, "crius", "marginal", "marginal-now"),
         claims=(Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.663, where="8.4, figure 18"),),
     ),
     Experiment(

@@ -65,8 +65,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """What the group has in one box: `ranks`, `nodes`, and bytes/s through the NICs for it alone and for all
-    groups like it, of which the box can host `hosted`."""
+    """What the group has in one box: `ranks`, `nodes`, and bytes/s through the NICs that its ranks send by for it
+    alone, and through all of them for all groups like it, of which the box can host `hosted`."""
 
     place: Place
     ranks: int
@@ -128,19 +128,22 @@ def _under(level: Level, above: Above) -> Level:
 def group_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     """Return what decides what `describe_unshared` says of `slots`: equal keys, equal groups."""
     islands: Counter[tuple[Hashable, Hashable, str, int]] = Counter()
-    nodes: defaultdict[Hashable, set[int]] = defaultdict(set)
+    inside: defaultdict[Hashable, list[Place]] = defaultdict(list)
     on_site: defaultdict[str, set[int]] = defaultdict(set)
     for slot in slots:
         place = locate(cluster, slot)
         islands[place.box, place.island, slot.site, slot.group] += 1
-        nodes[place.box].add(slot.node)
+        inside[place.box].append(place)
         on_site[slot.site].add(slot.node)
     boxes: defaultdict[Hashable, list[int]] = defaultdict(list)
     kinds: dict[Hashable, tuple[str, int]] = {}
     for (box, _, site, group), ranks in islands.items():
         boxes[box].append(ranks)
         kinds[box] = (site, group)
-    alike = Counter((kinds[box], len(nodes[box]), tuple(sorted(ranks))) for box, ranks in boxes.items())
+    alike = Counter(
+        (kinds[box], len({place.slot.node for place in inside[box]}), nics_under(inside[box]), tuple(sorted(ranks)))
+        for box, ranks in boxes.items()
+    )
     hops = tuple((site, cluster.site(site).network.hops_s(here)) for site, here in on_site.items())
     return frozenset(alike.items()), hops
 
@@ -249,12 +252,20 @@ def boxes_of(places: list[Place]) -> list[Box]:
                 place=place,
                 ranks=ranks,
                 nodes=nodes,
-                bandwidth_bytes_per_s=min(min(ranks, nics) * nic, ranks * host),
+                bandwidth_bytes_per_s=min(min(ranks, nics_under(inside)) * nic, ranks * host),
                 shared_bytes_per_s=nics * nic,
                 hosted=max(1, place.node_group.devices * len(nodes) // ranks),
             )
         )
     return boxes
+
+
+def nics_under(inside: Sequence[Place]) -> int:
+    """Return how many NICs the ranks at these places of one box can send by (`NodeGroup.nics_under`)."""
+    devices: defaultdict[int, list[int]] = defaultdict(list)
+    for place in inside:
+        devices[place.slot.node].append(place.slot.index)
+    return sum(inside[0].node_group.nics_under(own) for own in devices.values())
 
 
 def nic_bytes_per_s(cluster: Cluster, slot: DeviceSlot) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.communication.groups import (
+    Box,
     Group,
     boxes_of,
     check_nics,
@@ -54,18 +55,23 @@ def _lay_out(devices: int, start: int, stride: int, size: int) -> Run:
 def run_key(cluster: Cluster, run: Run) -> Hashable:
     """Return what decides what `describe_run` says of a run: equal keys, equal groups."""
     site = cluster.sites[0]
-    island_size = site.nodes[0].island_size
-    alike = Counter[tuple[int, ...]]()
+    group = site.nodes[0]
+    alike = Counter[tuple[tuple[int, ...], int]]()
     for mask, count in run.kinds:
-        alike[_ranks_of_islands(mask, island_size)] += count
+        alike[_ranks_of_islands(mask, group.island_size), group.nics_under(_taken(mask))] += count
     return frozenset(alike.items()), ways_above(site, int(run.nodes[0]), int(run.nodes[-1]))
 
 
 @lru_cache(maxsize=4096)
 def _ranks_of_islands(mask: int, island_size: int) -> tuple[int, ...]:
     """How many slots of each island of a node are taken, of those that have any, fewest first."""
-    taken = Counter(index // island_size for index in range(mask.bit_length()) if mask >> index & 1)
+    taken = Counter(index // island_size for index in _taken(mask))
     return tuple(sorted(taken.values()))
+
+
+def _taken(mask: int) -> list[int]:
+    """The slots of a node that a bit mask has."""
+    return [index for index in range(mask.bit_length()) if mask >> index & 1]
 
 
 def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, size: int) -> Hashable:
@@ -88,7 +94,9 @@ def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, 
     _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
     ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
     boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
-    return busy, above, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+    # Where it is known what hangs under which PCIe switch, other slots of a node may send by other NICs.
+    slots = tuple(places.tolist()) if group.pcie else ()
+    return busy, above, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items()), slots
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
@@ -98,19 +106,24 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
     group = site.nodes[0]
     islands: Counter[int] = Counter()  # Ranks of an island, and how many islands have as many.
     on_box: Counter[tuple[int, int]] = Counter()  # Islands and ranks of a node.
+    alike: dict[tuple[int, int], list[int]] = {}  # Slots of a node with so many ranks that send by so many NICs.
+    counts: Counter[tuple[int, int]] = Counter()  # How many nodes have as many of both.
     for mask, count in run.kinds:
-        taken = [index // group.island_size for index in range(group.devices) if mask >> index & 1]
-        inside = Counter(taken)
+        taken = _taken(mask)
+        inside = Counter(index // group.island_size for index in taken)
+        kind = len(taken), group.nics_under(taken)
+        alike.setdefault(kind, taken)
+        counts[kind] += count
         for ranks in inside.values():
             islands[ranks] += count
         on_box[len(inside), len(taken)] += count
-    ends = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
-    place = locate(cluster, ends)
-    boxes = [
-        replace(box, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
-        for ranks in sorted({ranks for _, ranks in on_box})
-        for box in boxes_of([place] * ranks)
-    ]
+    first = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
+    place, ends = locate(cluster, first), (int(run.nodes[0]), int(run.nodes[-1]))
+    counted: list[tuple[Box, int]] = []
+    for kind, taken in sorted(alike.items()):
+        (box,) = boxes_of([replace(place, slot=replace(first, index=index)) for index in taken])
+        counted.append((replace(box, nodes=ends), counts[kind]))
+    boxes = [box for box, _ in counted]
     if on_box.total() > 1:
         # One box alone reaches nobody; several kinds of them are one box each here.
         check_nics(cluster, [*boxes, *boxes])
@@ -144,5 +157,5 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
         nodes=len(run.nodes),
         even=len(islands) == len(islands_of_box) == len(ranks_of_box) == 1,
         levels=tuple(levels),
-        boxes=uneven_boxes([(box, ranks_of_box[box.ranks]) for box in boxes]),
+        boxes=uneven_boxes(counted),
     )

@@ -7,10 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from estimator.network.links import Links, links_of_cluster, name_among_sites
-from estimator.network.pcie_links import PcieWays, nics_of_devices, with_pcie
+from estimator.network.pcie_links import PcieWays, with_pcie
 from estimator.network.wires import Integers
 from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.errors import InputError
+from profiles.pcie import nics_by_device
 from profiles.records import dataclass, replace
 from profiles.routing import Routing, RoutingKind
 from profiles.wiring import Clos, Torus
@@ -84,9 +85,9 @@ def fabric_of(cluster: Cluster, *, routing: Routing | None = None, nccl: Nccl | 
     nodes = np.array([group.count for group in groups])
     devices = np.repeat([group.devices for group in groups], nodes)
     links, pcie = with_pcie(groups, links_of_cluster(cluster))
-    in_order = [nics_of_devices(group) for group in groups for _ in range(group.count)]
+    sent_by = [nics_by_device(group.pcie, devices=group.devices, nics=group.nics) for group in groups]
     begins = np.concatenate([[0], np.cumsum(devices)])
-    own = np.concatenate(in_order)
+    own = np.concatenate([np.tile(by_device, group.count) for by_device, group in zip(sent_by, groups, strict=True)])
     first = np.repeat(links.nic_begins[:-1], devices)
     return Fabric(
         links=links,

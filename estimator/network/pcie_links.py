@@ -102,16 +102,3 @@ def with_pcie(groups: Sequence[NodeGroup], links: Links) -> tuple[Links, PcieWay
         nic_switches=under["nic"],
         root_links=np.array(roots, dtype=np.int64),
     )
-
-
-def nics_of_devices(group: NodeGroup) -> Integers:
-    """Return the NIC of each device of a node, from 0; -1 for none. Devices in order share the node's NICs evenly; of a
-    node whose PCIe switches are known, those under one switch its NICs, and of a switch without a NIC the node's."""
-    if not group.nics:
-        return np.full(group.devices, -1)
-    nics = np.arange(group.devices) * group.nics // group.devices
-    for switch in group.pcie:
-        for place, device in enumerate(sorted(switch.devices)):
-            if switch.nics:
-                nics[device] = sorted(switch.nics)[place * len(switch.nics) // len(switch.devices)]
-    return nics

@@ -212,7 +212,8 @@ def _network_policy(summary: Summary, timing: Timing) -> list[tuple[str, str]]:
     """Rows of a run in which a policy decided on the network."""
     if summary.network_policy is None:
         return []
-    stood = f"{summary.network_changes} jobs, {summary.network_changes_device_hours or 0.0:.4g} device-hours"
+    jobs = "1 job" if summary.network_changes == 1 else f"{summary.network_changes} jobs"
+    stood = f"{jobs}, {summary.network_changes_device_hours or 0.0:.4g} device-hours"
     asked = f"{summary.network_decisions}"
     if timing.network_decision_p99_s is not None:
         asked += f"; p99 {format_seconds(timing.network_decision_p99_s)}"

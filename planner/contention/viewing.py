@@ -42,7 +42,8 @@ MOST_CONNECTIONS = 2048
 class Sender:
     """A job that is to be seen: its name, what it sends in an iteration, of rank r the seat `seats[r]`, the work of an
     iteration on all devices; `alone_s` of an iteration beside nobody, on paths on which its own connections meet least
-    (None: played); the level in force; the weight of its share inside a level; what draws the source ports that its connections have."""
+    (None: played); the level in force; the weight of its share inside a level; what draws the source ports of its
+    connections."""
 
     id: str
     traffic: Traffic

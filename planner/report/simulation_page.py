@@ -13,7 +13,7 @@ from planner.many_jobs.simulation.result import Result
 from planner.report.charts import lines
 from planner.report.gantt import draw_gantt
 from planner.report.records import Chart, Fact, Page, Part, Picture, Section, Table, Words
-from planner.shared.words import format_seconds
+from planner.shared.words import format_figure, format_seconds
 
 MOST_POINTS = 300
 MOST_USERS = 15
@@ -41,6 +41,8 @@ def simulation_page(
         _times(answer, result),
         _groups(result),
     ]
+    if answer["contended_hours"] is not None:
+        sections.append(_by_others(answer))
     if answer["bounds"] is not None:
         sections.append(_bounds(answer))
     unfinished = list(answer["reasons"].items())
@@ -190,6 +192,27 @@ def _grouped(result: Result, key_of: Callable[[Job], str]) -> list[tuple[str, ..
         means = [_hours(math.fsum(values) / len(done)) if done else "-" for values in (jct, waited)]
         rows.append((hours, (key or "-", f"{len(numbers):,}", f"{hours:,.1f}", *means)))
     return [row for _, row in sorted(rows, key=lambda pair: (-pair[0], pair[1]))]
+
+
+def _by_others(answer: Mapping[str, Any]) -> Section:
+    """What jobs did to each other on NICs and links, and what a policy of the network did about it."""
+    rows = [
+        ("slowdown by others, mean", format_figure(answer["slowdown_by_others_mean"], ".2f")),
+        ("slowdown by others, most", format_figure(answer["slowdown_by_others_max"], ".2f")),
+        ("job-hours that others slow", format_figure(answer["contended_hours"], ",.1f")),
+        ("job-hours lost to others", format_figure(answer["lost_to_others_hours"], ",.1f")),
+    ]
+    if answer["gpu_utilization_mean"] is not None:
+        rows.append(("GPUs that compute, of all", f"{answer['gpu_utilization_mean']:.1%}"))
+        rows.append(("work done", f"{answer['work_flops_per_s'] / 1e15:.3g} PFLOP/s"))
+    if answer["network_policy"] is not None:
+        rows.append((f"decisions of {answer['network_policy']}", f"{answer['network_decisions']:,}"))
+        rows.append(("jobs that it changed while they ran", f"{answer['network_changes']:,}"))
+        rows.append(("device-hours that they stood still", f"{answer['network_changes_device_hours']:.4g}"))
+    table = Table(
+        title="What jobs that share NICs and links did to each other", columns=("figure", "value"), rows=tuple(rows)
+    )
+    return Section(name="network", title="On the network", parts=(table,))
 
 
 def _bounds(answer: Mapping[str, Any]) -> Section:

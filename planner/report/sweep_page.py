@@ -19,6 +19,7 @@ FIGURES: tuple[tuple[str, str], ...] = (
 """In seconds, which the page says in hours."""
 SHARES: tuple[tuple[str, str, str], ...] = (
     ("utilization_mean", "utilization", ".1%"),
+    ("gpu_utilization_mean", "GPUs that compute", ".1%"),
     ("throughput_mean", "throughput", ".2f"),
     ("restarts_mean", "restarts a job", ".2f"),
     ("finished", "finished", ",.0f"),
@@ -36,9 +37,11 @@ def sweep_page(answer: Mapping[str, Any], *, trace: str) -> Page:
         Section(name="policies", title="Policies", parts=tuple(_policies(means, logged)), lead=_lead(means)),
         Section(name="runs", title="Every run", parts=tuple(_runs(answer["runs"]))),
     ]
+    policies = list(dict.fromkeys(mean["policy"] for mean in means))
+    each = "one seed" if seeds == "1" else f"{seeds} seeds"
     return Page(
-        title=f"{trace} under {len({mean['policy'] for mean in means})} policies",
-        subtitle=f"{len(answer['runs'])} runs, {seeds} seeds each; all modelled",
+        title=f"{trace} under {policies[0] if len(policies) == 1 else f'{len(policies)} policies'}",
+        subtitle=f"{len(answer['runs'])} runs, {each} each; all modelled",
         facts=() if best is None else tuple(_facts(best, means, logged)),
         sections=tuple(sections),
         notes=("JCT: from submission to end, of the jobs that finished. Intervals are those of the mean over seeds.",),
@@ -66,8 +69,8 @@ def _facts(
 
 def name_of(mean: Mapping[str, Any], means: Sequence[Mapping[str, Any]]) -> str:
     """Return what a group of runs is called: its policy, and what else tells it from the others."""
-    several = [key for key in ("placer", "load") if len({each[key] for each in means}) > 1]
-    said = {"placer": f"{mean['placer']}", "load": f"load {mean['load']:g}"}
+    several = [key for key in ("placer", "network", "load") if len({each[key] for each in means}) > 1]
+    said = {"placer": f"{mean['placer']}", "network": f"network {mean['network']}", "load": f"load {mean['load']:g}"}
     return ", ".join([mean["policy"], *(said[key] for key in several)])
 
 
@@ -107,8 +110,7 @@ def _policies(means: Sequence[Mapping[str, Any]], logged: Mapping[str, Any] | No
             (
                 "as logged",
                 *(_hours(logged.get(key)) for key, _ in FIGURES),
-                *("-" for _ in SHARES[1:]),
-                f"{logged['jobs']:,}",
+                *(f"{logged['jobs']:,}" if key == "finished" else "-" for key, _, _ in SHARES),
             )
         )
     yield Table(title="Means over seeds, ± half their 95% interval", columns=columns, rows=tuple(rows_of))

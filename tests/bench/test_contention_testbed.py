@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.contention import figures_19_22, testbed_cases
 from bench.contention.figures_19_22 import (
+    HASHES,
     HOWS,
     Outcome,
     Setting,
@@ -14,6 +17,7 @@ from bench.contention.figures_19_22 import (
     _rows,
     has_sign,
     outcomes,
+    settings,
 )
 from bench.contention.testbed_cases import Case, cases
 from estimator.network.player.play import Settings, play
@@ -100,6 +104,27 @@ def test_signs_and_ranges() -> None:
     rows = list(_rows("19", "crux", [good, other]))
     assert rows[0].startswith("| 19 | crux | 2 | 2 | utilisation | +8.3% to +12.9% | +10.0% |")
     assert "| 50% | 50% |" in rows[1]
+
+
+def test_fewer_settings_are_some_of_all() -> None:
+    """So that what is kept of a short run goes on to a long one."""
+    case = CASES["BERT 16, 2 ResNet 4"]
+    names = [each.name for each in settings(case, 1)]
+    assert len(set(names)) == len(names)
+    assert [each.name for each in settings(case, 13)] == names[::13]
+    assert len({each.hash_seed for each in settings(case, 13)}) == HASHES
+
+
+def test_what_is_kept_is_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything lost of it on the way to the file and back."""
+    monkeypatch.setattr(figures_19_22, "PLAYING", Settings(jitter=0.01, compiled=False))
+    case = CASES["BERT 16, 1 ResNet 4"]
+    monkeypatch.setattr(figures_19_22, "cases", lambda: iter([case]))
+    monkeypatch.setattr(figures_19_22, "settings", lambda *_: iter([setting(case)]))
+    first = list(figures_19_22.lines(1, tmp_path / "kept"))
+    monkeypatch.setattr(figures_19_22, "outcomes", lambda _: pytest.fail("it was played again"))
+    assert list(figures_19_22.lines(1, tmp_path / "kept"))[1:] == first[1:]
+    assert first[0].startswith("1 settings")
 
 
 def test_settings_are_played_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:

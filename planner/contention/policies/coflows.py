@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.intensity import bottleneck_s
 from planner.contention.policies.levelling import compressed_levels
 from planner.contention.policies.loads import LinkSeconds, contending_jobs, link_seconds, paths_now, users_of_links
+from planner.contention.policies.option_names import known_name
 from planner.contention.policies.records import Decision, View
 
 
@@ -18,7 +20,7 @@ class Sincronia:
     name = "sincronia"
 
     def __init__(self, compression: str = "first-alone") -> None:
-        self.compression = compression
+        self.compression = known_name("compression", compression, COMPRESSIONS)
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""
@@ -32,7 +34,7 @@ class Varys:
     name = "varys"
 
     def __init__(self, compression: str = "equal-parts") -> None:
-        self.compression = compression
+        self.compression = known_name("compression", compression, COMPRESSIONS)
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""

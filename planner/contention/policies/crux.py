@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.compression.dag import dag_of_losses
 from planner.contention.policies.contending_loss import loss_of_sharing
-from planner.contention.policies.intensity import intensities
+from planner.contention.policies.intensity import READINGS, intensities
 from planner.contention.policies.levelling import compressed_levels, levels_of_dag, own_levels
 from planner.contention.policies.loads import (
     LinkSeconds,
@@ -21,8 +22,9 @@ from planner.contention.policies.loads import (
     paths_now,
     spread_paths,
 )
+from planner.contention.policies.option_names import known_name
 from planner.contention.policies.path_selection import least_congested_paths
-from planner.contention.policies.priority import correction_factors, order_by
+from planner.contention.policies.priority import TRAFFIC, correction_factors, order_by
 from planner.contention.policies.records import Choice, Decision, View
 
 WEIGHTS = ("intensity", "loss")
@@ -47,7 +49,9 @@ class Crux:
         if weights not in WEIGHTS:
             raise ValueError(f"weights {weights}: {' or '.join(WEIGHTS)}")
         self.weights = weights
-        self.compression, self.intensity, self.traffic = compression, intensity, traffic
+        self.compression = known_name("compression", compression, COMPRESSIONS)
+        self.intensity = known_name("intensity", intensity, READINGS)
+        self.traffic = known_name("traffic", traffic, TRAFFIC)
         self.paths, self.compress = paths, compress
 
     def decide(self, view: View) -> Decision:

@@ -8,6 +8,7 @@ left of it. When its bytes have gone is arithmetic, and no event is played.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from math import floor
 
@@ -15,6 +16,8 @@ from estimator.network.steps import Step
 from planner.contention.policies.records import Contender
 from profiles.records import dataclass
 
+MOST_KNOWN = 4096
+"""So many pairs are kept for who asks again, as every policy does that ranks by the same patterns."""
 ITERATIONS = 400
 """After so many iterations of the second job without a state that recurs, its rate over the later half is the rate."""
 SAME_PHASE = 1e-9
@@ -69,6 +72,7 @@ def first_byte_s(steps: tuple[Step, ...]) -> float:
     return before_s
 
 
+@lru_cache(maxsize=MOST_KNOWN)
 def in_the_long_run(first: Pattern, second: Pattern) -> Spent:
     """Return what both spend in a second of the long run: from one state to where it recurs."""
     iterations_per_s = _long_run_rate(first, second)

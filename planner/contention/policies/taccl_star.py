@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from planner.contention.policies.compression.catalogue import COMPRESSIONS
 from planner.contention.policies.levelling import compressed_levels
 from planner.contention.policies.loads import contending_jobs, link_seconds
+from planner.contention.policies.option_names import known_name
 from planner.contention.policies.path_selection import least_congested_paths
 from planner.contention.policies.priority import bytes_per_s
 from planner.contention.policies.records import Contender, Decision, View
@@ -17,7 +19,7 @@ class TacclStar:
     name = "tacclstar"
 
     def __init__(self, compression: str = "equal-parts") -> None:
-        self.compression = compression
+        self.compression = known_name("compression", compression, COMPRESSIONS)
 
     def decide(self, view: View) -> Decision:
         """As `NetworkPolicy`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -9,9 +10,12 @@ from planner.many_jobs.jobs.records import Decision, Grant, JobState, Use, View,
 from planner.many_jobs.scheduling.interleaving import efficiency
 from planner.many_jobs.scheduling.job_matching import Group, Rules, group_kinds
 from planner.many_jobs.scheduling.queueing import Rounds, as_asked, can_run, expected_remaining_s
+from profiles.records import replace
 
 Order = Literal["attained", "remaining"]
 Members = list[JobState]
+MEASURED = 1.1
+"""How much longer an iteration is than its Cell's is told in powers of this."""
 
 
 class Muri(Rounds):
@@ -28,7 +32,9 @@ class Muri(Rounds):
     seconds that the job should still take. Of Muri's four resources two are known, what devices compute and what goes
     over links: groups are of `most_jobs` 2 unless said, since two jobs keep two resources busy. A group has to be
     shorter than its jobs one after the other by `least_gain`; their memory must fit together; nobody does worse than by
-    equal shares of time. Jobs of which nobody knows what they need run alone. Going from one group to another costs a
+    equal shares of time. A job that runs needs what is measured of it where it sits, as Muri profiles jobs: on seats
+    far apart it sends for longer than its Cell says. One that waits needs what its Cell does. Jobs of which nobody
+    knows what they need run alone. Going from one group to another costs a
     restart as any move does; a job whose mates come and go keeps its devices and goes on.
     """
 
@@ -99,7 +105,7 @@ class Muri(Rounds):
             kinds: dict[Use, Members] = {}
             for state in admitted:
                 if state.job.devices == size:
-                    use = view.use(state.job, as_asked(state.job))
+                    use = _use(view, state)
                     if use is None:
                         yield [state]
                     else:
@@ -122,7 +128,7 @@ class Muri(Rounds):
         return [*parts, *([state] for group in groups for state in group if state.job.id in alone)]
 
     def _efficiency(self, view: View, group: Members) -> float:
-        uses = [view.use(state.job, as_asked(state.job)) for state in group]
+        uses = [_use(view, state) for state in group]
         return efficiency([use for use in uses if use is not None])
 
     def _sorted(self, view: View, states: Iterable[JobState]) -> Members:
@@ -166,6 +172,17 @@ def _fill(ordered: Iterable[JobState], left: dict[str, int], *, one_pool: bool =
             left[pool] -= state.job.devices
             chosen.append(state)
     return chosen
+
+
+def _use(view: View, state: JobState) -> Use | None:
+    """What an iteration of a job needs: as its Cell says; of one that runs, with what it takes longer by itself where
+    it sits, in steps, so that jobs that are nearly alike are one kind."""
+    use = view.use(state.job, as_asked(state.job))
+    alone_s = state.iteration_alone_s
+    if use is None or alone_s is None or alone_s <= use.iteration_s:
+        return use
+    steps = round(math.log(alone_s / use.iteration_s, MEASURED))
+    return replace(use, iteration_s=use.iteration_s * MEASURED**steps)
 
 
 def _turns(state: JobState) -> str:

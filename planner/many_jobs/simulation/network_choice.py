@@ -63,9 +63,10 @@ class NetworkSteering:
     def note(self) -> str:
         """What is said of it beside a run's figures."""
         given = "".join(f", {name}={value}" for name, value in self.options)
+        levels = "1 level" if self.levels == 1 else f"{self.levels} levels"
         most = "" if self.change_at_most is None else f"; of {self.change_at_most} jobs at most a decision"
         return (
-            f"{self.name} ({self.levels} levels{given}) decides over paths and levels whenever a job comes to"
+            f"{self.name} ({levels}{given}) decides over paths and levels whenever a job comes to"
             f" the fabric or leaves it; one whose paths or level change while it runs stands still for"
             f" {self.change_s:g} s{most}"
         )

@@ -132,7 +132,7 @@ class SteeredFabric(SharedFabric):
         )
         decision = self._decide(view, numbers)
         stated = _stated(view, decision)
-        changed = self._changed(numbers, stated)
+        changed = self._changed(numbers, decision, stated)
         self.changes += len(changed)
         for number, each in zip(numbers, stated, strict=True):
             self._in_force[number] = _InForce(standing=standings[number], stated=each)
@@ -196,7 +196,7 @@ class SteeredFabric(SharedFabric):
         """What the policy says, of as many jobs as may be changed."""
         decision = self._ask(view)
         most = self.change_at_most
-        changed = set(self._changed(numbers, _stated(view, decision)))
+        changed = set(self._changed(numbers, decision, _stated(view, decision)))
         if most is None or len(changed) <= most:
             return decision
         place = {job: rank for rank, job in enumerate(decision.order)}
@@ -219,12 +219,17 @@ class SteeredFabric(SharedFabric):
             raise InputError(where=f"network policy {self.policy.name}", found=found, expected=expected)
         return decision
 
-    def _changed(self, numbers: Sequence[int], stated: Sequence[Stated]) -> list[int]:
-        """The jobs that were there before and get something else. A period alone needs no connection anew."""
+    def _changed(self, numbers: Sequence[int], decision: Decision, stated: Sequence[Stated]) -> list[int]:
+        """The jobs that were there before and get something else. A period alone needs no connection anew; where nobody
+        comes before anybody, as hashes and fair shares have it, no level is set."""
+        fair = not decision.order and len({*decision.levels} - {None}) <= 1
         changed = []
         for number, each in zip(numbers, stated, strict=True):
             kept = self._in_force.get(number)
-            if kept is not None and replace(kept.stated, period_s=None) != replace(each, period_s=None):
+            if kept is None:
+                continue
+            level = kept.stated.level if fair else each.level
+            if replace(kept.stated, period_s=None) != replace(each, period_s=None, level=level):
                 changed.append(number)
         return changed
 

@@ -14,7 +14,7 @@ from estimator.communication.collectives import describe_group, time_collective
 from estimator.pricing.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis, axis_groups, group_ranks
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.cluster_file import load_cluster
+from profiles.cluster_file import load_cluster, name_cluster
 from profiles.network import Network, equal_pods
 from tests.oracles.rank_groups_oracle import brute_force_groups
 from tests.seeds import seeds
@@ -77,6 +77,25 @@ def test_only_the_stages_own_groups_are_counted() -> None:
     assert axis_groups(DGX, stage_of(slots, tp=2), "dp").concurrent == 2
 
 
+def with_switches(text: str) -> Cluster:
+    """Nodes of 8 with three NICs under two of three PCIe switches; under racks islands of two nodes."""
+    pcie = [
+        {"devices": [0, 1, 2], "nics": [0, 1]},
+        {"devices": [3, 4], "nics": [2]},
+        {"devices": [5, 6, 7], "nics": []},
+    ]
+    node: dict[str, Any] = {
+        "count": 6,
+        "device": "a100-80gb",
+        "devices": 8,
+        "nics": {"count": 3, "link": "ib-hdr200"},
+        "pcie": pcie,
+    }
+    if text.endswith("racks"):
+        node["island"] = {"link": "nvswitch5", "size": 16}
+    return load_cluster(name_cluster({"sites": [{"name": text, "nodes": [node], "fabric": {"link": "ib-hdr200"}}]}))
+
+
 def slowest_by_brute_force(cluster: Cluster, stage: StageSetup, axis: GroupAxis) -> float:
     times = []
     for ranks in group_ranks(stage, axis):
@@ -102,10 +121,12 @@ def slowest_by_brute_force(cluster: Cluster, stage: StageSetup, axis: GroupAxis)
         "a40:24x2",
         "tpu-v5p:24x4",
         "a40:3x64",
+        "switches",
+        "switches under racks",
     ],
 )
 def test_the_slowest_group_equals_brute_force(text: str) -> None:
-    cluster = load_cluster(text)
+    cluster = with_switches(text) if text.startswith("switches") else load_cluster(text)
     rng = random.Random(text)
     for _ in seeds(40):
         ranks = rng.choice([8, 12, 16, 24, 32])
@@ -122,6 +143,19 @@ def test_the_slowest_group_equals_brute_force(text: str) -> None:
                 "all_gather", REFERENCE_BYTES, found.group, concurrent_groups=found.concurrent
             ).seconds
             assert time == pytest.approx(slowest_by_brute_force(cluster, stage, axis), rel=1e-12), axis
+
+
+@pytest.mark.parametrize(
+    ("devices", "nics"), [((0, 1, 2), 2), ((0, 2), 2), ((0, 1), 1), ((3, 4), 1), ((0, 3), 2), (tuple(range(8)), 3)]
+)
+def test_ranks_send_by_the_nics_under_their_switches(devices: tuple[int, ...], nics: int) -> None:
+    """Where it is known what hangs under which PCIe switch: two devices under one NIC have its rate, not two NICs'."""
+    cluster = with_switches("switches")
+    slots = [slot for slot in cluster.slots if slot.node < 2 and slot.index in devices]
+    one = cluster.sites[0].nodes[0].nic_link
+    level = describe_group(cluster, slots).levels[-1]
+    assert level.bandwidth_bytes_per_s == nics * one.bandwidth_bytes_per_s * one.efficiency
+    assert level.shared_bytes_per_s == 3 * one.bandwidth_bytes_per_s * one.efficiency
 
 
 def test_pods_are_told_apart() -> None:

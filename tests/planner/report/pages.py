@@ -42,6 +42,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("simulate", "{folder}/jobs.csv", "--cluster", "a100-80gb:2x8"),
         *("--policies", "fcfs,tiresias", "--seeds", "0..1"),
     ),
+    "simulate-network": (
+        *("simulate", "{folder}/jobs.csv", "--cluster", "a100-80gb:2x8"),
+        *("--placer", "random", "--network", "crux", "--network-change-s", "5"),
+    ),
+    "sweep-networks": (
+        *("simulate", "{folder}/jobs.csv", "--cluster", "a100-80gb:2x8"),
+        *("--placer", "random", "--networks", "none,crux"),
+    ),
 }
 """Commands that take a second or so; `run`, `validate` and `jct evaluate` have tests of their own."""
 

@@ -175,12 +175,38 @@ def test_a_simulation() -> None:
         assert means / answer["jobs"] == pytest.approx(answer["jct_mean_s"], rel=2 * DIGITS)
 
 
+def test_a_simulation_on_a_network() -> None:
+    """What jobs do to each other there is said, and of a run without one nothing is."""
+    text, answer = page_of("simulate-network")
+    said = {row["figure"]: row["value"] for row in read_page(text).table("What jobs that share NICs")}
+    assert said["slowdown by others, mean"] == f"{answer['slowdown_by_others_mean']:.2f}"
+    assert said["job-hours lost to others"] == f"{answer['lost_to_others_hours']:.1f}"
+    assert said["GPUs that compute, of all"] == f"{answer['gpu_utilization_mean']:.1%}"
+    assert said["decisions of crux"] == str(answer["network_decisions"])
+    assert said["jobs that it changed while they ran"] == str(answer["network_changes"])
+    assert said["device-hours that they stood still"] == f"{answer['network_changes_device_hours']:.4g}"
+    assert "On the network" not in page_of("simulate")[0]
+
+
+def test_simulations_on_several_networks_are_told_apart() -> None:
+    text, answer = page_of("sweep-networks")
+    assert "under fcfs" in text
+    shown = read_page(text)
+    rows = shown.table("Means over seeds")
+    assert [row["policy"] for row in rows] == ["fcfs, network none", "fcfs, network crux"]
+    busy = answer["means"][1]["gpu_utilization_mean"]["mean"]
+    assert [row["GPUs that compute"] for row in rows] == ["-", f"{busy:.1%}"]
+    assert [row["run"] for row in shown.table("Every run")] == [f"{row['policy']}, seed 0" for row in rows]
+
+
 def test_several_simulations() -> None:
     text, answer = page_of("sweep")
     shown = read_page(text)
     rows = shown.table("Means over seeds")
     logged = [row for row in rows if row["policy"] == "as logged"]
     assert bool(logged) == (answer["as_logged"] is not None)
+    for row in logged:
+        assert (row["finished"], row["deadlines met"]) == (str(answer["as_logged"]["jobs"]), "-")
     for row, mean in zip((row for row in rows if row not in logged), answer["means"], strict=True):
         assert row["policy"] == mean["policy"]
         for name, key in (("mean JCT", "jct_mean_s"), ("p99 JCT", "jct_p99_s"), ("makespan", "makespan_s")):

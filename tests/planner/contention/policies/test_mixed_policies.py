@@ -73,6 +73,12 @@ def test_a_part_that_there_is_not_is_named() -> None:
         assemble_policy("crux", paths="hashed", options={"intensity": "transfers"})
     with pytest.raises(InputError, match="weights best"):
         make_network_policy("crux", weights="best")
+    for option in ("compression", "intensity", "traffic"):
+        with pytest.raises(InputError, match=f"{option} best: one of"):
+            make_network_policy("crux", **{option: "best"})
+    for name in ("crux-fair", "sincronia", "tacclstar", "varys"):
+        with pytest.raises(InputError, match="compression best: one of algorithm-1, "):
+            make_network_policy(name, compression="best")
 
 
 def test_one_path_for_each_connection_stays_what_it_was() -> None:

@@ -97,6 +97,22 @@ def test_who_waits_joins_who_runs() -> None:
     assert Muri().decide(view).grants == {"y": Grant(parts=(("a100", 8),), turns="old")}
 
 
+@pytest.mark.parametrize(("alone_s", "together"), [(1.0, "far"), (1.02, "far"), (3.0, "near")])
+def test_who_runs_is_paired_by_what_is_measured_of_it(alone_s: float, together: str) -> None:
+    """Two run that are alike by their Cells, and who waits goes to the first of them; where that sits so far apart that
+    it sends for most of its time, it would get less there than an equal share of the time, and goes to the other."""
+    far = replace(runs(make_job("far", devices=4)), grant=Grant(parts=(("a100", 4),), turns="far"))
+    near = replace(runs(make_job("near", devices=4)), grant=Grant(parts=(("a100", 4),), turns="near"))
+    states = [
+        replace(far, iteration_alone_s=alone_s),
+        replace(near, iteration_alone_s=1.0),
+        waits(make_job("new", devices=4)),
+    ]
+    assert Muri().decide(one_pool([*states], by_model(bert=EVEN))).grants == {
+        "new": Grant(parts=(("a100", 4),), turns=together)
+    }
+
+
 def test_a_name_is_never_taken_twice() -> None:
     """One that was suspended comes back on devices of its own, though others have turns of its name."""
     other = replace(runs(make_job("y", devices=4)), grant=Grant(parts=(("a100", 4),), turns="x"))

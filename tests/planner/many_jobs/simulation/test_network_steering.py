@@ -147,6 +147,16 @@ def test_who_goes_first_is_as_if_alone_and_a_change_is_counted_and_paid(thin: Si
     assert sharing.changes == 2
 
 
+@pytest.mark.parametrize("name", ["cassini", "ecmp"])
+def test_nobody_stands_still_for_shares_that_are_fair(thin: Site, name: str) -> None:
+    """One by itself has no need of a level; beside another it has the same as that one, and nothing was set."""
+    sharing = steered(thin, name, change_s=5.0)
+    first = seated(thin, "a", ACROSS)
+    assert sharing.steer({0: first}).pauses_s == {}
+    assert sharing.steer({0: first, 1: seated(thin, "b", BESIDE)}).pauses_s == {}
+    assert sharing.changes == 0
+
+
 def test_no_more_jobs_are_changed_than_said(thin: Site) -> None:
     """The most important of those that would be; who is new may get anything."""
     halves = [((0, 0b11), (2, 0b11)), ((0, 0b1100), (2, 0b1100)), ((1, 0b11), (3, 0b11))]
@@ -347,6 +357,7 @@ def test_options_of_no_policy_and_of_another_are_refused() -> None:
         ({"network_change_s": 4.0}, "--network-change-s"),
         ({"network": "crux", "network_option": {"nonsense": 1}}, "--network-option nonsense"),
         ({"network": "ours", "network_option": {"plays": "many"}}, "--network-option plays"),
+        ({"network": "crux", "network_option": {"compression": "best"}}, "--network-option"),
     ):
         with pytest.raises(InputError) as caught:
             network_steering(asked(**options))
