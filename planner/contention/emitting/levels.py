@@ -36,13 +36,15 @@ class MapLevel:
 @dataclass(frozen=True, kw_only=True)
 class FoundLevels:
     """What a text says of a fabric: its queues, the most urgent first, the class of each DSCP and, of NICs, of each
-    priority, the priorities with flow control, what is to be warned of, and the ports of a switch that it is so for."""
+    priority, the priorities with flow control, what is to be warned of, and of a switch the queue of each class and the
+    ports that it is so for."""
 
     queues: tuple[MapLevel, ...]
     class_of_dscp: Mapping[int, int]
     warnings: tuple[str, ...]
     lossless: tuple[int, ...]
     class_of_priority: Mapping[int, int] = field(default_factory=dict)
+    queue_of_class: Mapping[int, int] = field(default_factory=dict)
     ports: tuple[str, ...] = ()
 
 

@@ -7,7 +7,7 @@ out anew. Their priorities stay: flow control and the buffers behind it go by th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from planner.contention.emitting.levels import MOST_DSCP, MOST_LEVELS, MapLevel
 from planner.contention.emitting.priority_map import PriorityMap
@@ -20,45 +20,63 @@ NAME = "CELLPLAN"
 class Dealt:
     """A map whose queues fall from level to level. Each of its levels has a priority of its own; `queues` has the queue
     of each priority (those of one queue stay together), `lossless` the priorities with flow control, those of other
-    traffic among them, and `priority_of_dscp` all that is known of DSCPs."""
+    traffic among them, `moved` those of them that have another queue than before, and `priority_of_dscp` all that is
+    known of DSCPs."""
 
     levels: tuple[MapLevel, ...]
     queues: tuple[int, ...]
     lossless: frozenset[int]
+    moved: tuple[int, ...]
     priority_of_dscp: Mapping[int, int]
 
 
 def deal(of: PriorityMap, *, all_strict: bool = False) -> Dealt:
-    """Return the map in order. A queue keeps its priority unless another has it, too: then the one without flow control
-    gets a spare one. `all_strict`: queues of other traffic are served strictly, too, so that theirs are dealt out as
-    well, in the order in which the fabric serves them now."""
+    """Return the map in order. The queues of levels, and those of other traffic that are served strictly (all of them
+    where all will be: `all_strict`), are dealt out among these in the order in which the fabric serves them now; others
+    stay."""
     whole = (*of.levels, *of.others)
-    used = {own.priority for own in whole} | set(of.lossless)
+    priorities = _priorities(whole, of.lossless)
+    now = {own.traffic_class: dict(of.queue_of_class).get(own.traffic_class, own.traffic_class) for own in whole}
+    strict = {own.traffic_class for own in whole if all_strict or own in of.levels or own.service == "strict"}
+    by_number = sorted(priorities, key=lambda number: -priorities[number])
+    turns = [number for number in of.served or by_number if number in strict]
+    then = {**now, **dict(zip(turns, sorted((now[number] for number in turns), reverse=True), strict=True))}
+    known = {dscp: priorities[number] for dscp, number in of.class_of_dscp if number in priorities}
+    own_dscps = {own.dscp: priorities[own.traffic_class] for own in whole[::-1]}
+    lossless = frozenset(priorities[own.traffic_class] for own in whole if own.pfc) | set(of.lossless)
+    return Dealt(
+        levels=tuple(replace(level, priority=priorities[level.traffic_class]) for level in of.levels),
+        queues=_queues(priorities, then, dict(of.class_of_priority)),
+        lossless=lossless,
+        moved=tuple(
+            sorted(
+                priorities[number] for number in now if now[number] != then[number] and priorities[number] in lossless
+            )
+        ),
+        priority_of_dscp={**known, **own_dscps},
+    )
+
+
+def _priorities(whole: Sequence[MapLevel], lossless: Collection[int]) -> dict[int, int]:
+    """A priority for each class: its own, unless another has it, too, or flow control that the class has not."""
+    used = {own.priority for own in whole} | set(lossless)
     spare = [number for number in range(MOST_LEVELS - 1, -1, -1) if number not in used]
     priorities: dict[int, int] = {}
     for own in sorted(whole, key=lambda own: not own.pfc):
-        taken = own.priority in priorities.values()
+        taken = own.priority in priorities.values() or (not own.pfc and own.priority in lossless)
         priorities[own.traffic_class] = spare.pop(0) if taken else own.priority
-    levels = tuple(replace(level, priority=priorities[level.traffic_class]) for level in of.levels)
-    in_order = [level.traffic_class for level in levels]
-    if all_strict:
-        by_number = sorted(priorities, key=lambda number: -priorities[number])
-        in_order = [number for number in of.served if number in priorities] or by_number
-    numbers = [priorities[number] for number in in_order]
-    queues = list(range(MOST_LEVELS))
-    for priority, queue in zip(numbers, sorted(numbers, reverse=True), strict=True):
-        queues[priority] = queue
-    for priority, number in of.class_of_priority:
-        if priority not in priorities.values() and number in priorities:
-            queues[priority] = queues[priorities[number]]
-    known = {dscp: priorities[number] for dscp, number in of.class_of_dscp if number in priorities}
-    own_dscps = {own.dscp: priorities[own.traffic_class] for own in whole[::-1]}
-    return Dealt(
-        levels=levels,
-        queues=tuple(queues),
-        lossless=frozenset(priorities[own.traffic_class] for own in whole if own.pfc) | set(of.lossless),
-        priority_of_dscp={**known, **own_dscps},
-    )
+    return priorities
+
+
+def _queues(
+    priorities: Mapping[int, int], queue_of_class: Mapping[int, int], class_of_priority: Mapping[int, int]
+) -> tuple[int, ...]:
+    """The queue of each priority: that of its class; those that no DSCP leads to get the queues that are left."""
+    queues = {priorities[number]: queue for number, queue in queue_of_class.items()}
+    for priority, number in class_of_priority.items():
+        queues.setdefault(priority, queue_of_class.get(number, number))
+    left = [queue for queue in range(MOST_LEVELS) if queue not in queues.values()]
+    return tuple(queues[priority] if priority in queues else left.pop(0) for priority in range(MOST_LEVELS))
 
 
 def mlnx_qos_commands(of: PriorityMap) -> str:
@@ -127,9 +145,11 @@ def sonic_tables(of: PriorityMap) -> str:
             **({"pfc_to_pg_map": NAME, "pfc_enable": ",".join(map(str, lossless))} if lossless else {}),
         }
         tables["PORT_QOS_MAP"] = dict.fromkeys(of.ports, bound)
+        others = [own for own in of.others if own.service == "strict"]
+        served = [level.priority for level in dealt.levels] + [dealt.priority_of_dscp[own.dscp] for own in others]
         tables["QUEUE"] = {
-            f"{port}|{dealt.queues[level.priority]}": {"scheduler": strict}
+            f"{port}|{queue}": {"scheduler": strict}
             for port in of.ports
-            for level in dealt.levels[::-1]
+            for queue in sorted(dealt.queues[priority] for priority in served)
         }
     return json.dumps(tables, indent=4) + "\n"

@@ -29,9 +29,9 @@ INFINIBAND, OPENSM = "InfiniBand", "OpenSM"
 class PriorityMap:
     """The levels that jobs may have, the most urgent first, those kept for others, and those that a plan of fewer
     levels leaves as they are. `warnings` are of the fabric as it was found; `warnings_of` are of a map's choice of
-    levels. The rest is as it was read: `lossless` the priorities with flow control, `ports` those of the switch, and
-    the traffic class of each DSCP and, of NICs, of each priority; `served` has the classes in the order in which the
-    fabric serves them."""
+    levels. The rest is as it was read: `lossless` the priorities with flow control, `ports` those of the switch, the
+    traffic class of each DSCP and, of NICs, of each priority, of switches the queue of each class; `served` has the
+    classes in the order in which the fabric serves them."""
 
     source: str
     levels: tuple[MapLevel, ...]
@@ -42,6 +42,7 @@ class PriorityMap:
     ports: tuple[str, ...] = ()
     class_of_dscp: tuple[tuple[int, int], ...] = ()
     class_of_priority: tuple[tuple[int, int], ...] = ()
+    queue_of_class: tuple[tuple[int, int], ...] = ()
     served: tuple[int, ...] = ()
 
     @property
@@ -177,6 +178,7 @@ def _sorted_out(
         ports=found.ports,
         class_of_dscp=tuple(sorted(class_of_dscp.items())),
         class_of_priority=tuple(sorted(found.class_of_priority.items())),
+        queue_of_class=tuple(sorted(found.queue_of_class.items())),
         served=tuple(level.traffic_class for level in queues),
     )
 

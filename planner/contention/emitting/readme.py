@@ -106,9 +106,8 @@ def _map_lines(of: PriorityMap, transport: Transport) -> Iterator[str]:
         yield "- `map/mlnx_qos.sh`: the map for the mlx5 NICs of hosts; `map/sonic_qos.json`: for SONiC switches"
         yield f"  (`config load`), bound to {ports or 'no'} port{'' if ports == 1 else 's'}"
         dealt = deal(of)
-        moved = [number for number in sorted(dealt.lossless) if dealt.queues[number] != number]
-        if moved:
-            shown = ", ".join(f"{number} (queue {dealt.queues[number]})" for number in moved)
+        if dealt.moved:
+            shown = ", ".join(f"{number} (queue {dealt.queues[number]})" for number in dealt.moved)
             yield (
                 f"- lossless priorities get other queues there: {shown}; what a switch sets by queue goes with them"
                 " (BUFFER_QUEUE, the `wred_profile` of QUEUE, the PFC watchdog)"

@@ -49,10 +49,15 @@ def read_sonic(text: str, *, where: str) -> FoundLevels:
     if differing:
         shown = ", ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
         warnings.append(f"{where}: {shown} are set otherwise than most ports, which count")
-    queues, classes = _queues(tables, chosen, where)
+    queues, classes, places = _queues(tables, chosen, where)
     ports = tuple(port for port, binding in bindings.items() if binding == chosen and port not in (ALL, GLOBAL))
     return FoundLevels(
-        queues=tuple(queues), class_of_dscp=classes, warnings=tuple(warnings), lossless=chosen.pfc, ports=ports
+        queues=tuple(queues),
+        class_of_dscp=classes,
+        warnings=tuple(warnings),
+        lossless=chosen.pfc,
+        queue_of_class=places,
+        ports=ports,
     )
 
 
@@ -105,7 +110,10 @@ def _services(tables: Mapping[str, Any], where: str) -> dict[str, tuple[tuple[in
     return {port: tuple(sorted(of_port.items())) for port, of_port in found.items()}
 
 
-def _queues(tables: Mapping[str, Any], binding: _Binding, where: str) -> tuple[list[MapLevel], dict[int, int]]:
+def _queues(
+    tables: Mapping[str, Any], binding: _Binding, where: str
+) -> tuple[list[MapLevel], dict[int, int], dict[int, int]]:
+    """The queues that DSCPs lead to, the most urgent first, the class of each DSCP, and the queue of each class."""
     class_of_dscp = _numbers(tables, "DSCP_TO_TC_MAP", binding.dscp_to_tc, where, most=63)
     same = {number: number for number in range(MOST_LEVELS)}
     queue_of_class = same
@@ -138,7 +146,8 @@ def _queues(tables: Mapping[str, Any], binding: _Binding, where: str) -> tuple[l
     place = {level.traffic_class: queue_of_class.get(level.traffic_class, level.traffic_class) for level in queues}
     queues.sort(key=lambda level: (level.service == "weighted", -place[level.traffic_class]))
     of_queue = {queue: max(classes) for queue, classes in members.items()}
-    return queues, {dscp: of_queue[queue_of_class.get(number, number)] for dscp, number in class_of_dscp.items()}
+    classes_of = {dscp: of_queue[queue_of_class.get(number, number)] for dscp, number in class_of_dscp.items()}
+    return queues, classes_of, place
 
 
 def _numbers(tables: Mapping[str, Any], table: str, name: str, where: str, *, most: int) -> dict[int, int]:

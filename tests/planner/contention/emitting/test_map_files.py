@@ -70,6 +70,8 @@ def test_a_written_map_serves_levels_in_turn_and_keeps_flow_control_with_the_lev
     assert dealt.levels == switch.levels
     assert [dealt.queues[level.priority] for level in dealt.levels] == [5, 4, 3, 2, 1, 0]
     assert dealt.lossless == {3, 4}
+    assert dealt.moved == (3, 4), "README.md names them: what is set by queue goes with them"
+    assert deal(MAPS["two of a switch"]).moved == ()
     assert deal(NIC).levels == NIC.levels
     assert deal(NIC).queues == tuple(range(8))
 
