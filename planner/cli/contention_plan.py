@@ -62,7 +62,7 @@ def _job_row(job: dict[str, Any]) -> tuple[object, ...]:
 
 def _time_row(job: dict[str, Any]) -> tuple[object, ...]:
     low, high = job["planned_range_s"]
-    same = low is not None and high is not None and high <= low * (1 + SAME)
+    same = low == high if low is None or high is None else high <= low * (1 + SAME)
     return (
         job["id"],
         _seconds(job["alone_s"]),

@@ -91,7 +91,7 @@ def alike(found: dict[str, Any], names: dict[str, str]) -> Any:
 
 
 @pytest.mark.parametrize("policy", ["ours", "crux", "sincronia", "ecmp"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_names_and_order_change_nothing(tmp_path: Path, seed: int, policy: str) -> None:
     """Jobs that differ in all they send: no tie is left for a name to break."""
     jobs, draw = drawn_jobs(seed), random.Random(seed)
@@ -121,20 +121,41 @@ def wired(spine: Callable[[int], str]) -> str:
     return f"{{kind: wired, switches: [{switches}], cables: [{down}, {up}]}}"
 
 
-@pytest.mark.parametrize("policy", ["crux", "ours"])
-def test_names_of_switches_change_nothing(tmp_path: Path, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [
+        *(("ecmp", name) for name in ("crux", "ours", "cassini", "sincronia", "tacclstar", "spray")),
+        ("spray", "crux"),
+        ("infiniband", "crux"),
+    ],
+)
+def test_a_cable_that_is_down_is_on_nobodys_way(tmp_path: Path, kind: str, policy: str) -> None:
+    """Whatever decides, and however switches choose."""
+    gone = "{between: [leaf0, spine1]}"
+    topology = wired(lambda each: f"spine{each}")
+    assert gone in topology
+    topology = topology.replace(gone, gone.replace("}", ", down: true}")) + f", routing: {{kind: {kind}}}"
+    found = answer(tmp_path, drawn_jobs(2), policy=policy, topology=topology)
+    down = {"leaf0 -> spine1", "spine1 -> leaf0"}
+    assert not down & {link["name"] for link in found["links"]}
+    assert not down & {step for job in found["jobs"] for path in job["paths"] for step in path["way"]}
+    for job in found["jobs"]:
+        assert job["planned_s"] is None or job["planned_s"] >= job["compute_s"] * (1 - 1e-9)
+
+
+def test_names_of_switches_change_nothing(tmp_path: Path) -> None:
     jobs = drawn_jobs(7)
     same = {job.name: job.name for job in jobs}
-    first = alike(answer(tmp_path, jobs, policy=policy, topology=wired(lambda each: f"spine{each}")), same)
-    found = answer(tmp_path, jobs, policy=policy, topology=wired(lambda each: "zyx"[each]))
+    first = alike(answer(tmp_path, jobs, policy="crux", topology=wired(lambda each: f"spine{each}")), same)
+    found = answer(tmp_path, jobs, policy="crux", topology=wired(lambda each: "zyx"[each]))
     assert figures(found, same) == first
 
 
 def test_ports_stay_where_jobs_come_and_go(tmp_path: Path) -> None:
     """A job that goes moves nobody else to another way."""
-    jobs = drawn_jobs(1, count=6)
+    jobs = drawn_jobs(1)
     ways = {job["id"]: [path["way"] for path in job["paths"]] for job in answer(tmp_path, jobs, policy="ecmp")["jobs"]}
-    for gone in jobs:
+    for gone in jobs[:3]:
         others = answer(tmp_path, [job for job in jobs if job is not gone], policy="ecmp")
         assert {job["id"]: [path["way"] for path in job["paths"]] for job in others["jobs"]} == {
             name: its for name, its in ways.items() if name != gone.name
@@ -159,7 +180,7 @@ def test_the_hash_of_texts_changes_no_byte(tmp_path: Path) -> None:
     """Every figure and file is the same with any PYTHONHASHSEED."""
     answer(tmp_path, drawn_jobs(3), policy="ecmp")  # Writes the files.
     told = []
-    for hashed in ("0", "1", "12345"):
+    for hashed in ("0", "12345"):
         output = tmp_path / "contention.json"
         words = ["contention", "jobs.yaml", "--cluster", "c.yaml", "--levels", "3", "-o", output.name, "--json"]
         run = subprocess.run(
@@ -171,5 +192,5 @@ def test_the_hash_of_texts_changes_no_byte(tmp_path: Path) -> None:
             timeout=120,
         )
         told.append((run.stdout, output.read_bytes()))
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
     assert json.loads(told[0][0])["policy"]["name"] == "ours"
