@@ -21,16 +21,13 @@ from planner.contention.policies.loads import contending_jobs, link_seconds, pat
 from planner.contention.policies.priority import correction_factors
 from planner.contention.policies.records import Decision, NetworkPolicy, View
 from planner.contention.policies.rehearsals import Rehearsals
-from planner.contention.policies.worth import WITHIN, slowdowns
+from planner.contention.policies.worth import CAP_PARTS, WITHIN, slowdowns
 from planner.contention.slowing import Told
 from planner.contention.viewing import Seen, Sender, contenders_of, view_of
 from profiles.errors import NothingFits
 from profiles.records import dataclass
 
 Decide = Callable[[View], Decision]
-
-CAP_PARTS = 10_000
-"""Of 1: to so much the smallest cap is said, rounded up."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

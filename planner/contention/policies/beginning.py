@@ -18,7 +18,7 @@ from planner.contention.policies.keeping import with_paths
 from planner.contention.policies.loads import contending_jobs, link_seconds
 from planner.contention.policies.records import Decision, View
 from planner.contention.policies.rehearsals import extras_of
-from planner.contention.policies.varied import GAINS, JITTER, Varied, worst_lateness
+from planner.contention.policies.varied import GAINS, JITTER, KNOWN, Varied, worst_lateness
 
 TURNS = 8
 """Begins that are tried for a job, evenly over its period."""
@@ -43,7 +43,7 @@ def with_offsets(
         cap: on every job's slowdown, as nothing varies; it is broken by no more than before.
         jitter: the share by which compute varies; jobs are late by several times that (`varied`).
     """
-    if not contending_jobs(link_seconds(view, decision.paths)) or plays <= 0:
+    if not contending_jobs(link_seconds(view, decision.paths)) or plays < 2 * len(KNOWN):  # too few to try anything
         return decision
     varied = Varied(view, cap, jitter=jitter)
     best, work = decision, varied.work(decision)

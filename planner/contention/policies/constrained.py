@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
+from math import comb
 
 from planner.contention.policies.crux import Crux
 from planner.contention.policies.exhaustive import Best
@@ -17,14 +19,17 @@ from planner.contention.policies.stepwise import Start, search
 from planner.contention.policies.worth import excess_of, slowdowns, work_per_s
 from profiles.errors import NothingFits
 
+MOST_SETS = 64
+"""So many sets of changes are all tried."""
+
 
 class Constrained:
     """Another policy, whose answer changes at most `change_at_most` jobs (None: any number), none that may not change,
     and none that costs more than it brings: a job that changes stands still for `change_s` once, while the decision
-    holds for `holds_s`. Of the changes that the policy asks for those are made, one after the other, that bring most
-    work. No job's iteration then takes longer than `slowdown_cap` times alone (0: however long); where the answer
-    breaks that, paths and levels are looked for that do not, by `plays` played cases. `searches`: they are also looked
-    for where not all may change as the policy asks."""
+    holds for `holds_s`. Of the changes that the policy asks for those are made that bring most work: the best set of
+    few, of many one after the other. No job's iteration then takes longer than `slowdown_cap` times alone (0: however
+    long); where the answer breaks that, paths and levels are looked for that do not, by `plays` played cases.
+    `searches`: they are also looked for where not all may change as the policy asks."""
 
     def __init__(
         self,
@@ -84,27 +89,41 @@ class Constrained:
         return self.change_at_most is not None and len(changed_jobs(view, decision)) > self.change_at_most
 
     def _bounded(self, rehearsals: Rehearsals, asked: Decision) -> Decision:
+        """As now, with those changes that bring most for what they cost: of few the best set of all, else one after the
+        other."""
+        view = rehearsals.view
+        changed = changed_jobs(view, asked)
+        most = len(changed) if self.change_at_most is None else min(self.change_at_most, len(changed))
+        if sum(comb(len(changed), size) for size in range(most + 1)) <= MOST_SETS:
+            made = [kept for size in range(most + 1) for kept in combinations(changed, size)]
+            # Of sets that bring as much the first, which is none of the larger ones.
+            best = max(made, key=lambda kept: self._net(rehearsals, asked, changed, kept))
+            return restored(view, asked, [job for job in changed if job not in best])
+        return self._one_by_one(rehearsals, asked, changed, most)
+
+    def _net(self, rehearsals: Rehearsals, asked: Decision, changed: Sequence[int], kept: Sequence[int]) -> float:
+        """Work a second with the changes that are kept, less what they cost."""
+        view = rehearsals.view
+        decision = restored(view, asked, [job for job in changed if job not in kept])
+        return work_per_s(view.jobs, rehearsals.rates_of(decision)) - sum(self._cost(view, job) for job in kept)
+
+    def _one_by_one(self, rehearsals: Rehearsals, asked: Decision, changed: Sequence[int], most: int) -> Decision:
         """As now, then one change after the other, each the one that brings most for what it costs."""
         view, first = rehearsals.view, rehearsals.played
-        left = list(changed_jobs(view, asked))
-        decision = restored(view, asked, left)
-        at = work_per_s(view.jobs, rehearsals.rates_of(decision))
-        most = len(left) if self.change_at_most is None else self.change_at_most
+        kept: list[int] = []
+        at = self._net(rehearsals, asked, changed, kept)
         for _ in range(most):
-            tried: list[tuple[float, float, int]] = []
-            for job in left:
+            tried: list[tuple[float, int]] = []
+            for job in (job for job in changed if job not in kept):
                 if rehearsals.played >= first + self.plays and tried:
                     break
-                others = [other for other in left if other != job]
-                work = work_per_s(view.jobs, rehearsals.rates_of(restored(view, asked, others)))
-                tried.append((work - self._cost(view, job), work, job))
-            net, work, job = max(tried, key=lambda each: (each[0], -each[2]), default=(at, at, -1))
+                tried.append((self._net(rehearsals, asked, changed, [*kept, job]), job))
+            net, job = max(tried, key=lambda each: (each[0], -each[1]), default=(at, -1))
             if net <= at:
                 break
-            at = work
-            left.remove(job)
-            decision = restored(view, asked, left)
-        return decision
+            at = net
+            kept.append(job)
+        return restored(view, asked, [job for job in changed if job not in kept])
 
     def _cost(self, view: View, job: int) -> float:
         """Work that a change of a job costs, spread over the time for which the decision holds."""

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from planner.contention.policies.axes import AxisLevels, axes_of
 from planner.contention.policies.records import Decision, View
-from planner.contention.policies.varied import GAINS, JITTER, Varied
+from planner.contention.policies.varied import GAINS, JITTER, KNOWN, Varied
 
 GRADIENTS = "dp"
 """The axis of gradient sums, which compute hides; what other axes send blocks."""
@@ -29,7 +29,7 @@ def with_axis_levels(
         jitter: the share by which compute varies.
     """
     several = [job for job in decision.order if {GRADIENTS} < set(axes_of(view.jobs[job]))]
-    if not several or view.levels == 1 or plays <= 0:
+    if not several or view.levels == 1 or plays < 2 * len(KNOWN):  # too few to try anything
         return decision
     varied = Varied(view, cap, jitter=jitter)
     best, work, better = decision, varied.work(decision), True

@@ -155,7 +155,7 @@ class Ours:
 def plays_for(jobs: int) -> int:
     """Return how many cases are played for so many jobs where nobody says: a case of twice as many jobs costs some four
     times as much, until it is as many events as are played at most."""
-    return min(max(40_000 // max(jobs, 1) ** 2, 10), 400)
+    return min(max(28_000 // max(jobs, 1) ** 2, 10), 400)
 
 
 MANY_JOBS = 12

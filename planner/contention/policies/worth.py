@@ -9,6 +9,9 @@ from planner.contention.policies.records import Contender
 WITHIN = 1e-9
 """A slowdown that is above a cap by no more, relatively, keeps it."""
 
+CAP_PARTS = 10_000
+"""Of 1: to so much the smallest cap is said, rounded up."""
+
 
 def work_per_s(jobs: Iterable[Contender], rates: Iterable[float]) -> float:
     """Return FLOP/s of all jobs (Crux, eq. 1, over time)."""

@@ -8,13 +8,14 @@ from random import Random
 
 import pytest
 
+from planner.contention.policies import constrained
 from planner.contention.policies.assembling import assemble_policy
 from planner.contention.policies.beliefs import Believing, misled
 from planner.contention.policies.catalogue import make_network_policy
 from planner.contention.policies.constrained import Constrained
 from planner.contention.policies.exhaustive import best_paths_and_levels, every_path
 from planner.contention.policies.front import fairness_front
-from planner.contention.policies.keeping import changed_jobs, relabelled
+from planner.contention.policies.keeping import changed_jobs, relabelled, restored
 from planner.contention.policies.levelling import needed_levels
 from planner.contention.policies.ours import Ours
 from planner.contention.policies.records import Decision, View
@@ -96,6 +97,63 @@ def test_a_cap_is_kept_by_every_policy_or_refused(name: str, seed: int) -> None:
     if least > 1.001:
         with pytest.raises(NothingFits, match=r"job job\d: .*smallest cap that"):
             assemble_policy(name, slowdown_cap=1 + (least - 1) / 2).decide(view)
+
+
+@pytest.mark.parametrize("name", ["ours", "crux", "static"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_smallest_cap_that_is_said_works_and_none_below_does(name: str, seed: int) -> None:
+    """Beside all decisions there are. To four places it is rounded up."""
+    view = with_levels_of_the_fabric(random_view(Random(seed), jobs=3, levels=2))
+    least = min(max(slowdowns(view.jobs, Rehearsals(view).rates_of(each))) for each in every_decision(view))
+    if least <= 1.002:
+        return
+    with pytest.raises(NothingFits, match="smallest cap that") as refused:
+        assemble_policy(name, slowdown_cap=1 + (least - 1) / 2).decide(view)
+    said = float(str(refused.value).split()[-1])
+    assert least * (1 - 1e-9) <= said <= least + 1.1e-4
+    assert assemble_policy(name, slowdown_cap=said).decide(view)
+    with pytest.raises(NothingFits):
+        assemble_policy(name, slowdown_cap=said - 2.2e-4).decide(view)
+
+
+@pytest.mark.parametrize("name", ["crux", "tacclstar"])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_changes_that_are_made_are_the_best_of_those_that_were_asked(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside all sets of so many."""
+    view = with_levels_of_the_fabric(random_view(Random(seed), jobs=5))
+    asked = relabelled(view, make_network_policy(name).decide(view))
+    changed = changed_jobs(view, asked)
+    for most in (1, 2, 3):
+        best = max(
+            work(view, restored(view, asked, [job for job in changed if job not in kept]))
+            for size in range(min(most, len(changed)) + 1)
+            for kept in combinations(changed, size)
+        )
+        decision = assemble_policy(name, change_at_most=most).decide(view)
+        # Where fewer are asked for than may change all of them are made, whatever they bring.
+        if len(changed) > most:
+            assert work(view, decision) == pytest.approx(best)
+            monkeypatch.setattr(constrained, "MOST_SETS", 0)
+            greedy = assemble_policy(name, change_at_most=most).decide(view)
+            monkeypatch.undo()
+            assert 0.9 * best <= work(view, greedy) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_restored_jobs_are_as_now_and_the_others_as_decided(seed: int) -> None:
+    rng = Random(seed)
+    view = with_levels_of_the_fabric(random_view(rng, jobs=5))
+    asked = make_network_policy("crux").decide(view)
+    jobs = rng.sample(range(5), rng.randint(1, 4))
+    decision = restored(view, asked, jobs)
+    assert not set(jobs) & set(changed_jobs(view, decision))
+    for job, (paths, level) in enumerate(zip(decision.paths, decision.levels, strict=True)):
+        if job not in jobs:
+            assert paths == asked.paths[job]
+            assert level in (None, asked.levels[job], view.jobs[job].own_level if asked.levels[job] is None else level)
+    assert restored(view, asked, ()) is asked
 
 
 def test_a_starving_job_is_fed_by_any_policy_with_a_cap() -> None:

@@ -30,6 +30,7 @@ from planner.contention.policies.stepwise import LOOKS, Start, search
 from planner.contention.policies.worth import slowdowns, work_per_s
 from profiles.errors import NothingFits
 from tests.contention_examples import contender, playings, random_view, view_of
+from tests.oracles.bound_oracle import most_work
 from tests.oracles.contention_oracle import iterations_a_second
 
 
@@ -70,6 +71,19 @@ def test_nothing_passes_the_bound(seed: int) -> None:
     assert max(all_work(view)) <= bound * (1 + 1e-9) <= alone * (1 + 1e-9)
     spread = rates_of(view, tuple((None,) for _ in view.jobs), (0, 1, 2))
     assert work_per_s(view.jobs, spread) <= bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_bound_is_the_best_of_all_corners(seed: int) -> None:
+    view = random_view(Random(300 + seed), jobs=2)
+    assert bound_flops_per_s(view) == pytest.approx(most_work(view))
+    # Both on one link, which cannot carry both, and each on its own spines besides.
+    shared = tuple(
+        replace(job, paths=(tuple((*path, (0, 1.0)) if dict(path).get(0) is None else path for path in job.paths[0]),))
+        for job in view.jobs
+    )
+    together = replace(view, jobs=shared)
+    assert bound_flops_per_s(together) == pytest.approx(most_work(together))
 
 
 @pytest.mark.parametrize("seed", range(10))
