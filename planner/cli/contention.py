@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from math import inf
 from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_action
 from planner.cli.contention_plan import print_plan
 from planner.cli.contention_settings import print_settings
-from planner.cli.output import format_count, format_seconds, print_items, print_notes, print_table
+from planner.cli.contention_shown import devices_lost, names_shown, shown_jobs, shown_title
+from planner.cli.output import format_count, format_seconds, print_items, print_notes, print_table, print_text
 
 MOST_LINKS = 12
 MOST_SLOWERS = 3
+TIMES_ALONE = (1.01, 1.5, 2.0)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,10 +24,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _print_contention(found: dict[str, Any], _: Namespace) -> None:
-    rows = [_job_row(job) for job in found["jobs"]]
+    jobs = shown_jobs(found["jobs"], devices_lost)
     columns = ("job", "devices", "level", "alone", "now", "of runs", "exposed", "GPUs busy")
-    print_table("An iteration of each job (modelled)", columns, rows)
-    print_items([_said_of(job) for job in found["jobs"] if job["slowed_by"] or not job["sent_bytes"]])
+    title = shown_title("An iteration of each job", jobs, found["jobs"], "whose devices lose most")
+    print_table(title, columns, [_job_row(job) for job in jobs])
+    print_items([_said_of(job) for job in jobs if job["slowed_by"] or not job["sent_bytes"]])
+    if len(jobs) < len(found["jobs"]):
+        _print_counts(found["jobs"])
     print()
     shared = sorted((link for link in found["links"] if link["busy"]), key=lambda link: -float(link["busy"]))
     own = {job["id"]: job["own_level"] for job in found["jobs"]}
@@ -42,14 +48,33 @@ def _print_contention(found: dict[str, Any], _: Namespace) -> None:
             print(f"written to {found[name]}")
 
 
+def _print_counts(jobs: list[dict[str, Any]]) -> None:
+    """How many of all jobs take how much longer, how many of them somebody is said to slow, how many send nothing."""
+    parts = [
+        f"{sum(_times_alone(job) > times for job in jobs):,} take more than {times:g} times as long as alone"
+        for times in TIMES_ALONE
+    ]
+    slowed, silent = sum(bool(job["slowed_by"]) for job in jobs), sum(not job["sent_bytes"] for job in jobs)
+    print_text(
+        f"Of {len(jobs):,} jobs {'; '.join(parts)}. Of {slowed:,} it is known who slows them, {silent:,} send nothing"
+        " over the network."
+    )
+
+
+def _times_alone(job: dict[str, Any]) -> float:
+    if job["alone_s"] is None or job["iteration_time_s"] is None:
+        return inf
+    return float(job["iteration_time_s"]) / float(job["alone_s"])
+
+
 def _print_steadiness(found: dict[str, Any]) -> None:
     unstable = [job["id"] for job in found["jobs"] if job["unstable"]]
     if unstable:
         shown = f"{2 * found['jitter']:.0%}"
-        print(f"Unstable, moving by more than 5% as compute varies by up to {shown}: {', '.join(unstable)}")
+        print_text(f"Unstable, moving by more than 5% as compute varies by up to {shown}: {names_shown(unstable)}")
     unsettled = [job["id"] for job in found["jobs"] if not job["steady"]]
     if unsettled:
-        print(f"Not settled to one rate in all runs: {', '.join(unsettled)}")
+        print_text(f"Not settled to one rate in all runs: {names_shown(unsettled)}")
 
 
 def _job_row(job: dict[str, Any]) -> tuple[object, ...]:

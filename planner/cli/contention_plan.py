@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.cli.contention_shown import devices_moved, devices_paid, names_shown, shown_jobs, shown_title
 from planner.cli.output import format_count, format_seconds, print_items, print_table, print_text
 
 MOST_PAYERS = 8
@@ -21,24 +22,26 @@ def print_plan(found: dict[str, Any]) -> None:
     if not found["shares_links"]:
         print("What to do: nothing. No two jobs share a link.")
         return
+    jobs = shown_jobs(found["jobs"], devices_moved)
+    which = "whose devices gain or lose most"
+    what = f"What to do, by {_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)}"
     print_table(
-        f"What to do, by {_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)} (modelled)",
+        shown_title(what, jobs, found["jobs"], which),
         ("job", "intensity", "factor", "rank", "level", "new paths", "hashed"),
-        [_job_row(job) for job in found["jobs"]],
+        [_job_row(job) for job in jobs],
     )
     _print_begins(found["jobs"])
     columns = ("job", "alone", "now", "then", "as compute varies")
-    print_table("An iteration of each job then (modelled)", columns, [_time_row(job) for job in found["jobs"]])
+    title = shown_title("An iteration of each job then", jobs, found["jobs"], which)
+    print_table(title, columns, [_time_row(job) for job in jobs])
     _print_who_pays(found["jobs"])
     _print_much_slower(found["much_slower"])
     print()
     _print_links(found["links"])
     _print_utilization(found)
     if found["unstable"]:
-        shown = f"{2 * found['jitter']:.0%}"
-        print_text(
-            f"Then unstable, moving by more than 5% as compute varies by up to {shown}: {', '.join(found['unstable'])}"
-        )
+        shown, names = f"{2 * found['jitter']:.0%}", names_shown(found["unstable"])
+        print_text(f"Then unstable, moving by more than 5% as compute varies by up to {shown}: {names}")
     _print_more(found)
 
 
@@ -113,7 +116,9 @@ def _print_who_pays(jobs: list[dict[str, Any]]) -> None:
         print("Nobody pays: no job's iteration takes longer than now.")
         return
     items = []
-    for job in payers[:MOST_PAYERS]:
+    # Of more than are said, those are who pay most.
+    most = payers if len(payers) <= MOST_PAYERS else sorted(payers, key=lambda job: (-devices_paid(job), job["id"]))
+    for job in most[:MOST_PAYERS]:
         more = (
             f"{_seconds(job['planned_s'] - job['now_s'])} an iteration"
             if job["planned_s"] is not None
