@@ -33,6 +33,9 @@ def make_with(
     typed = _typed(maker, options, where, key)
     try:
         made = maker(**typed)
+    except InputError as error:
+        option = f"{key} {error.key.removeprefix('--')}" if error.key else key
+        raise InputError(where=where, key=option, found=error.found, expected=error.expected) from error
     except (TypeError, ValueError) as error:
         options_of = ", ".join(signature(maker).parameters) if isclass(maker) else ""
         expected = f"of its options ({options_of or 'it has none'}) what they can be"

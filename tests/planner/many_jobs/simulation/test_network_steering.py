@@ -358,6 +358,7 @@ def test_options_of_no_policy_and_of_another_are_refused() -> None:
         ({"network": "crux", "network_option": {"nonsense": 1}}, "--network-option nonsense"),
         ({"network": "ours", "network_option": {"plays": "many"}}, "--network-option plays"),
         ({"network": "crux", "network_option": {"compression": "best"}}, "--network-option"),
+        ({"network": "mixed", "network_option": {"paths": "nothing"}}, "--network-option paths"),
     ):
         with pytest.raises(InputError) as caught:
             network_steering(asked(**options))
