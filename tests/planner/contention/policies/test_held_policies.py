@@ -100,7 +100,7 @@ def test_a_cap_is_kept_by_every_policy_or_refused(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["ours", "crux", "static"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_smallest_cap_that_is_said_works_and_none_below_does(name: str, seed: int) -> None:
     """Beside all decisions there are. To four places it is rounded up."""
     view = with_levels_of_the_fabric(random_view(Random(seed), jobs=3, levels=2))
@@ -117,7 +117,7 @@ def test_the_smallest_cap_that_is_said_works_and_none_below_does(name: str, seed
 
 
 @pytest.mark.parametrize("name", ["crux", "tacclstar"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_changes_that_are_made_are_the_best_of_those_that_were_asked(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
