@@ -100,14 +100,13 @@ def eased(loads: Loads, fabric: Fabric) -> Floats:
     """Return, for each entry, by how much less than its bytes its owner puts on links, so that nobody's own NICs hold
     back what was measured faster than they are."""
     links = fabric.links
-    load = np.bincount(loads.links, loads.amounts, minlength=links.count)
-    at_node = np.zeros(links.count, dtype=bool)
-    at_node[links.ports] = at_node[links.ports ^ 1] = True
-    at_node &= links.bytes_per_s > 0
-    over = np.zeros(links.count)
-    np.divide(load, links.bytes_per_s, out=over, where=at_node)
+    # Of the links that are used alone: there may be very many others.
+    used, place = np.unique(loads.links, return_inverse=True)
+    rates = links.bytes_per_s[used]
+    over = np.zeros(len(used))
+    np.divide(np.bincount(place, loads.amounts), rates, out=over, where=links.at_node[used] & (rates > 0))
     fullest = np.ones(int(loads.owners.max()) + 1)
-    np.maximum.at(fullest, loads.owners, over[loads.links])
+    np.maximum.at(fullest, loads.owners, over[place])
     parts: Floats = (1 / fullest)[loads.owners]
     return parts
 

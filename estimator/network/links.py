@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimator.network.wires import ALL_NICS, Floats, Integers, Wires, wires_of
 from profiles.cluster import Cluster, Site
@@ -49,6 +50,13 @@ class Links:
     def node_of_nic(self) -> Integers:
         """The node of each NIC."""
         return np.repeat(np.arange(self.nodes), np.diff(self.nic_begins))
+
+    @cached_property
+    def at_node(self) -> NDArray[np.bool_]:
+        """Whether each link leads from a NIC of a node or to one."""
+        there = np.zeros(self.count, dtype=bool)
+        there[self.ports] = there[self.ports ^ 1] = True
+        return there
 
     def name(self, link: int) -> str:
         """Return what a link is called: its ends, and which of parallel ones it is."""
