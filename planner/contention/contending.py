@@ -9,6 +9,7 @@ import numpy as np
 from estimator.network.connections import Model, playing_of
 from estimator.network.fabric import Fabric
 from estimator.network.missing_ways import NoWayError
+from estimator.network.player.compiling import will_compile
 from estimator.network.player.packing import Floats, Packed, pack
 from estimator.network.player.play import Happening, Played, Settings, mean_bytes_per_s, play
 from planner.contention.jobs_file import PlacedJob
@@ -94,6 +95,8 @@ def contend(
     names, runs = [job.id for job in jobs], []
     packed = on_fabric(jobs, fabric, model)
     how = Settings(jitter=jitter, compiled=None if _are_many(packed) else False)
+    if told is not None and how.compiled is None and will_compile():
+        told(0, seeds, "the player compiled, once, for some 20 s")
     for seed in range(seeds):
         if told is not None:
             told(seed, seeds, "jobs played as they are")

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from estimator.network.player import events, filling, holders, narrowing, paces, score, steadiness
 from estimator.network.player.score import Score, State
@@ -21,6 +22,15 @@ Advance = Callable[[Score, State, float, int], int]
 def can_compile() -> bool:
     """Whether numba is installed."""
     return importlib.util.find_spec("numba") is not None
+
+
+def will_compile() -> bool:
+    """Whether nothing compiled was kept yet: then the first play begins by that, for some 20 s. False without numba."""
+    if not can_compile():
+        return False
+    advance: Any = compiled_advance()
+    folder = advance.stats.cache_path
+    return folder is None or not any(Path(folder).glob(f"{Path(__file__).stem}.*.nbi"))
 
 
 @cache
