@@ -31,12 +31,12 @@ _Section = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterForm:
-    """How a tool prints counters: `line` has a host, a way, a priority and a count, `header` a host; `name` is what a
-    counter is called. Counts are of `unit_bytes`, and stand still at `most`."""
+    """How a tool prints counters: `line` has a host, a way, a priority and a count, `header` a host; `ways` its words
+    for ways and ours; `name` is what a counter is called. Counts are of `unit_bytes`, and stand still at `most`."""
 
     line: re.Pattern[str]
     header: re.Pattern[str]
-    ways: dict[str, str]
+    ways: tuple[tuple[str, str], ...]
     name: str
     priorities: int
     unit_bytes: int
@@ -48,7 +48,7 @@ class CounterForm:
 ETHTOOL = CounterForm(
     line=re.compile(r"(?:([^\s:]+):)?\s*([rt]x)_prio(\d)_bytes\s*:\s*(\d{1,20})\s*$"),
     header=re.compile(r"(?:([^\s:]+):)?\s*NIC statistics:\s*$"),
-    ways={"tx": "tx", "rx": "rx"},
+    ways=(("tx", "tx"), ("rx", "rx")),
     name="{way}_prio{priority}_bytes",
     priorities=MOST_LEVELS,
     unit_bytes=1,
@@ -59,7 +59,7 @@ ETHTOOL = CounterForm(
 PERFQUERY = CounterForm(
     line=re.compile(r"(?:([^\s:]+):)?\s*(Xmt|Rcv)DataSL(\d{1,2}):\.*(\d{1,20})\s*$"),
     header=re.compile(r"(?:([^\s:]+):)?\s*# Port(?:Xmit|Rcv)DataSL counters:"),
-    ways={"Xmt": "tx", "Rcv": "rx"},
+    ways=(("Xmt", "tx"), ("Rcv", "rx")),
     name="{way}DataSL{priority}",
     priorities=16,
     unit_bytes=4,
@@ -137,7 +137,7 @@ def _sections(text: str, where: str, unnamed: str, form: CounterForm) -> dict[st
             continue
         counter = form.line.match(line)
         if counter:
-            name = form.ways[counter[2]], _priority(counter[3], f"{where}, line {number}", form)
+            name = dict(form.ways)[counter[2]], _priority(counter[3], f"{where}, line {number}", form)
             own = found[counter[1] or unnamed]
             if not own or name in own[-1]:
                 own.append({})
@@ -195,7 +195,7 @@ def _check_count(before: int, after: int, name: str, host: str, where: str, form
 
 
 def _called(form: CounterForm, way: str, priority: int) -> str:
-    own = next(word for word, meant in form.ways.items() if meant == way)
+    own = next(word for word, meant in form.ways if meant == way)
     return form.name.format(way=own, priority=priority)
 
 

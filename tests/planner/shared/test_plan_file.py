@@ -110,7 +110,7 @@ def test_text_that_is_no_json_or_names_a_key_twice_is_refused(tmp_path: Path) ->
         parse_plan("{", "p.json")
     with pytest.raises(InputError, match="found the key twice"):
         parse_plan('{"schema": "cellplan.plan/1", "schema": "cellplan.plan/1"}', "p.json")
-    with pytest.raises(InputError, match="an object"):
+    with pytest.raises(InputError, match="a mapping"):
         parse_plan("[]", "p.json")
     with pytest.raises(InputError, match="No such file"):
         load_plan(tmp_path / "missing.json")
