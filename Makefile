@@ -85,7 +85,7 @@ $(BIN)/pip:
 
 $(RUN_STAMP): $(REQUIREMENTS) | $(BIN)/pip
 	@echo "installing cellplan and torch into $(VENV); the first time takes some minutes"
-	@$(PIP_INSTALL) -e '.[torch]'
+	@$(PIP_INSTALL) -e '.[torch,network,report]'
 	@$(COMPILE)
 	@touch $@
 
