@@ -72,7 +72,7 @@ def place_of(shown: Shown) -> str:
 @pytest.mark.parametrize("shown", COMMANDS, ids=place_of)
 def test_every_command_is_one_that_exists(shown: Shown) -> None:
     if "--version" not in shown.words:
-        make_parser(shown.words[0]).parse_args(list(shown.words))
+        assert vars(make_parser(shown.words[0]).parse_args(list(shown.words)))
 
 
 @pytest.mark.parametrize("shown", LONE, ids=place_of)

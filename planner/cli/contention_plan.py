@@ -10,6 +10,8 @@ from planner.cli.output import format_count, format_seconds, print_items, print_
 MOST_PAYERS = 8
 MOST_LINKS = 8
 MOST_SLOWERS = 2
+PARTS_OF_OURS = {"paths": "ours", "priorities": "ours", "compression": "exact", "offsets": "ours"}
+"""What `ours` is made of, which goes without saying."""
 SAME = 1e-3
 """An iteration that takes by no more longer, relatively, takes the same."""
 
@@ -24,7 +26,7 @@ def print_plan(found: dict[str, Any]) -> None:
         return
     jobs = shown_jobs(found["jobs"], devices_moved)
     which = "whose devices gain or lose most"
-    what = f"What to do, by {_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)}"
+    what = f"What to do, by {policy_named(found['policy'])}, {found['levels']} level{'s' * (found['levels'] != 1)}"
     print_table(
         shown_title(what, jobs, found["jobs"], which),
         ("job", "intensity", "factor", "rank", "level", "new paths", "hashed"),
@@ -45,9 +47,11 @@ def print_plan(found: dict[str, Any]) -> None:
     _print_more(found)
 
 
-def _named(policy: dict[str, Any]) -> str:
-    parts = [f"{name} {policy[name]}" for name in ("paths", "priorities", "compression", "offsets") if policy[name]]
-    return f"{policy['name']} ({', '.join(parts)})" if policy["name"] != "ours" and parts else str(policy["name"])
+def policy_named(policy: dict[str, Any]) -> str:
+    """Return a policy's name, with the parts that it does not say."""
+    own = PARTS_OF_OURS if policy["name"] == "ours" else {}
+    parts = [f"{name} {policy[name]}" for name in PARTS_OF_OURS if policy[name] and policy[name] != own.get(name)]
+    return f"{policy['name']} ({', '.join(parts)})" if parts else str(policy["name"])
 
 
 def _job_row(job: dict[str, Any]) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.cli.contention_plan import PARTS_OF_OURS, policy_named
 from planner.cli.contention_shown import (
     ALL,
     FIRST,
@@ -59,3 +60,18 @@ def test_what_is_lost_moved_and_paid_is_counted_in_devices() -> None:
 def test_names_in_a_sentence_are_few(count: int, more: str) -> None:
     said = names_shown([f"j{number}" for number in range(count)])
     assert said == ", ".join(f"j{number}" for number in range(NAMES)) + more
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "said"),
+    [
+        ("ours", {}, "ours"),
+        ("ours", {"paths": "tacclstar", "offsets": "none"}, "ours (paths tacclstar, offsets none)"),
+        ("users:Own", dict.fromkeys(PARTS_OF_OURS), "users:Own"),
+        ("crux", {"paths": "crux"}, "crux (paths crux, priorities ours, compression exact, offsets ours)"),
+    ],
+)
+def test_a_policy_is_named_with_the_parts_that_its_name_does_not_say(
+    name: str, other: dict[str, Any], said: str
+) -> None:
+    assert policy_named({"name": name, **PARTS_OF_OURS, **other}) == said
